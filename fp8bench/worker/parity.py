@@ -57,8 +57,10 @@ the copies of weights that autocast makes, a block's gradients several times, an
 the largest workload are as large as its weights.
 """
 
-COPIES = 4
-"""A pass between blocks holds what they take and give so many times: copies, gradients, and noise for these."""
+COPIES = 6
+"""Passes between blocks hold what these take and give so many times: once for each way of rounding, and in the pass
+that runs copies, gradients and noise for these.
+"""
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,13 @@ def _first_tokens(batch: Batch, length: int | None) -> Batch:
 @dataclass(frozen=True)
 class _Pass:
     """What the plain model's blocks did with a batch, and what lies between them: as it is, without autocast, and
-    rounded to fp8. at_once: how many calls of blocks the converted model takes together.
+    rounded to fp8. together: whether the converted model takes all calls in one pass, and not each in one of its own.
     """
 
     batch: Batch
     calls: list[Call]
     glue: tuple[blocks.Glue, list[blocks.Glue], list[blocks.Glue]]
-    at_once: int
+    together: bool
 
 
 @dataclass
@@ -206,7 +208,9 @@ def _plainly(
         if not is_built_in(type(workload).__module__):
             require_provable(model, workload, batch, partial(_restore, buffers, model))
     place = next(model.parameters()).device
-    if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= ROOM * size(model.parameters()):
+    # What lies between blocks takes as much again of a whole sample.
+    room = ROOM if whole.inputs.shape == batch.inputs.shape else 2 * ROOM
+    if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= room * size(model.parameters()):
         place = torch.device("cpu")
     record = Recording(place)
     view = look(model, workload, batch, record=record)
@@ -222,27 +226,35 @@ def _plainly(
             with rounded(model, rounding, full):
                 found.append(apart(view, look(model, workload, batch)))
         alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
-    passes = [_pass(model, workload, batch, record.calls, len(record.calls), rounding)]
-    if sample := _whole_sample(model, batch, whole, record.calls):
+    passes = [_pass(model, workload, batch, record.calls, True, rounding)]
+    if sample := _whole_sample(model, batch, whole, record.calls, beside=1 if place.type == "cpu" else 2):
         record = Recording(torch.device("cpu"), record.calls)
         with recording(model, record):
             passed(workload.loss, model, sample)
-        passes.insert(0, _pass(model, workload, sample, record.calls, 1, rounding))
+        passes.insert(0, _pass(model, workload, sample, record.calls, False, rounding))
     return _Plain(model.to(place), view, passes, rounding, of_bf16, alone)
 
 
-def _whole_sample(model: nn.Module, batch: Batch, whole: Batch, calls: Sequence[Call]) -> Batch | None:
-    # As much of it as there is room for; None if that is not more than the batch's first tokens.
+def _whole_sample(model: nn.Module, batch: Batch, whole: Batch, calls: Sequence[Call], beside: int) -> Batch | None:
+    # The first one's tokens as far as there is room, a number that fp8 can take; None if the batch has as many. beside:
+    # so many times the model's weights are taken later.
+    if not calls or whole.inputs.shape == batch.inputs.shape:
+        return None
     a_token = size(one for call in calls for one in leaves((call.arguments, call.output)) if isinstance(one, Tensor))
-    room = free_bytes(batch.inputs.device) - size(model.parameters())
-    tokens = min(whole.inputs.shape[1], room * batch.inputs.numel() // max(1, COPIES * a_token))
-    # One sample, if fp8 can take its tokens.
-    samples = whole if tokens % ALIGNMENT else Batch(*(one[:1] for one in whole))
-    return _first_tokens(samples, tokens) if tokens > batch.inputs.shape[1] else None
+    room = free_bytes(batch.inputs.device) - beside * size(model.parameters())
+    tokens = min(whole.inputs.shape[1], room * math.prod(batch.inputs.shape[:2]) // (COPIES * a_token))
+    tokens -= tokens % ALIGNMENT
+    first = Batch(*(one[:1] for one in whole))
+    return _first_tokens(first, tokens) if tokens > batch.inputs.shape[1] else None
 
 
 def _pass(
-    model: nn.Module, workload: Workload, batch: Batch, calls: list[Call], at_once: int, rounding: modes.Rounding | None
+    model: nn.Module,
+    workload: Workload,
+    batch: Batch,
+    calls: list[Call],
+    together: bool,
+    rounding: modes.Rounding | None,
 ) -> _Pass:
     between = partial(blocks.between, model, workload, batch, calls)
     plain, bf16, fp8 = between(), [], []
@@ -254,7 +266,7 @@ def _pass(
         for full in grids(model):
             with rounded(model, rounding, full):
                 fp8.append(between())
-    return _Pass(batch, calls, (plain, bf16, fp8), at_once)
+    return _Pass(batch, calls, (plain, bf16, fp8), together)
 
 
 def _without_autocast(batch: Batch) -> torch.autocast:
@@ -290,8 +302,8 @@ def _by_block(
     names = partial(by_plain_names, found, shapes=shapes_of(plain.model))
     for one in plain.passes:
         scale = math.inf
-        for place in range(0, len(one.calls), one.at_once):
-            more, others, largest_finite = _examined(mode, pair, one.calls[place : place + one.at_once])
+        for calls in [one.calls] if one.together else [[call] for call in one.calls]:
+            more, others, largest_finite = _examined(mode, pair, calls)
             compared, faults, scale = [*compared, *more], [*faults, *others], min(scale, largest_finite)
         _begin(mode, model, first=True)
         if not faults:

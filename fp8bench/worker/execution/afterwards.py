@@ -44,6 +44,7 @@ from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
 from fp8bench.worker.execution.build import samples_of
 from fp8bench.worker.execution.decide import Execution
+from fp8bench.worker.execution.optimizers import UpdateRule, few_weights, misapplied
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.proof import OF_ONE_WEIGHT, Gate, bound_on_spread, small
 from fp8bench.worker.execution.reference import NotProved, Plain, nudge, of_plain, plain_model, take_weights
@@ -186,7 +187,10 @@ def require_still(
         timed = sketches(parts)
         first = first or timed
         expected = of_plain(parts, workload, plain, batch, of_loss)
+        few = few_weights(parts)
+        rule = UpdateRule.after(parts, config.optimizer, few)
         loss = _step_taken(parts, execution.launch, batch)
+        otherwise = misapplied(parts, few, rule)
         loss_error, gradient_error, taught, wrong, far = _compared(parts, expected, loss, gate)
         if largest(int(bool(wrong or far)), parts.device) == 0:
             break
@@ -206,6 +210,7 @@ def require_still(
         if wrong and alone is not None:
             faults.append(f"rounding alone changes the plain model's by {alone.error:.3g}")
     if config.optimizer != "none":
+        faults += otherwise
         faults += _standing(sketches(parts), timed, taught, "do not move")
         faults += _standing(first, begun, taught, "did not move while steps were timed")
     with agreement():

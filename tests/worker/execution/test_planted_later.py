@@ -195,6 +195,20 @@ def test_what_later_changes_the_gradients_of_a_few_weights_is_seen_in_these(faul
     assert re.search(r"its gradient of blocks\.\d\.\S+ differs by|gradients differ by|gradients are not those", reason)
 
 
+@torch.no_grad()
+def rounds_weights(model, *_):
+    for weight in model.parameters():
+        weight.copy_(weight.bfloat16())
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_weights_that_later_lose_what_the_optimizer_made_of_them_are_refused(optimizer, measured):
+    rounding = planted(begins=TIMED, fault=lambda model: model.register_forward_pre_hook(rounds_weights))
+    assert "its optimizer makes of the gradient of head.bias" in refused(measured(rounding, optimizer=optimizer))
+    report = measured(optimizer=optimizer)
+    assert report.status == "ok", report.reason
+
+
 def test_a_weight_that_rounding_takes_as_far_is_no_fault(measured, monkeypatch):
     monkeypatch.setattr(afterwards.Off, "beyond", lambda _off, _tolerance, bf16=(), fp8=(): not bf16)
     assert measured().status == "ok"
