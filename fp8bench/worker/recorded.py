@@ -149,7 +149,7 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
             gradients: list[Tensor | None] = [None] * len(differentiable(output))
             call = Call(name, arguments, mapped(keep, output), torch.is_autocast_enabled(kind), gradients)
             if found.like:
-                gradients[:] = map(keep, _gradients_like(found.like, call, len(found.calls)))
+                gradients[:] = map(keep, _gradients_like(found, name, differentiable(output)))
                 found.calls.append(call)
                 return copied(mapped(lambda one: leaf(one, one.device), output))
             places = count()
@@ -178,10 +178,10 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
         yield
 
 
-def _gradients_like(calls: Sequence[Call], call: Call, seed: int) -> list[Tensor]:
-    sizes = next((one.at_outputs for one in calls if one.block == call.block), [])
-    pairs = zip(differentiable(call.output), sizes, strict=True)
-    return [noise(one, seed, float(other.float().square().mean().sqrt())) for one, other in pairs]
+def _gradients_like(found: Recording, block: str, outputs: Sequence[Tensor]) -> list[Tensor]:
+    like = next((call.at_outputs for call in found.like if call.block == block), [])
+    sizes = [float(one.float().square().mean().sqrt()) for one in like]
+    return [noise(one, len(found.calls), size) for one, size in zip(outputs, sizes, strict=True)]
 
 
 def noise(like: Tensor, seed: int, size: float) -> Tensor:
