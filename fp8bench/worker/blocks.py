@@ -175,9 +175,7 @@ def between(
         size = max((norm(numbers(one)) for one in call.at_outputs), default=0.0)
         given = leaves((args, kwargs))
         for one in differentiable(given):
-            generator = torch.Generator(one.device).manual_seed(len(roots))
-            noise = torch.empty(one.shape, device=one.device).normal_(0, 1, generator=generator)
-            roots.append((one, (noise * (size / max(1, one.numel()) ** 0.5)).to(one.dtype)))
+            roots.append((one, recorded.noise(one, len(roots), size / max(1, one.numel()) ** 0.5)))
         dtype = recorded.without_autocast(call, device)
         output = recorded.mapped(partial(leaf, device=device, dtype=dtype), call.output)
         kept = [leaf(one, one.device) if isinstance(one, Tensor) else one for one in given]

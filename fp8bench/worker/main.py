@@ -20,7 +20,13 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Evidence, Parity, RankReport
 from fp8bench.stats.steps import PROFILED_STEPS, Length
 from fp8bench.worker import parity, subject
-from fp8bench.worker.execution.afterwards import require_changing, require_still, require_work, sketches
+from fp8bench.worker.execution.afterwards import (
+    require_changing,
+    require_own_samples,
+    require_still,
+    require_work,
+    sketches,
+)
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train, specialize
 from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.proof import Gate
@@ -89,6 +95,7 @@ def _stages(
         with agreement():
             require_finite(rank, timed.losses)
             require_work(workload, found["facts"], batches, config)
+        require_own_samples(workload, batches, config)
         execution = require_still(parts, decided[0], config, partial(make_workload, without_loader), gate, begun)
         with agreement():
             require_changing(timed.losses[-len(timed.samples.step_s) :], config.optimizer)

@@ -36,24 +36,30 @@ from torch import Tensor, nn
 
 from fp8bench.modes import protocol as modes
 from fp8bench.registry import is_built_in
+from fp8bench.schema.gemm import ALIGNMENT
 from fp8bench.schema.rank import BlockParity, Parity, Tolerance
 from fp8bench.worker import blocks, judged
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import announce
-from fp8bench.worker.memory import size
+from fp8bench.worker.memory import free_bytes, size
 from fp8bench.worker.parallel import agreement, largest
 from fp8bench.worker.plain_weights import Tie, by_plain_names, faults_of, other_values, perturb, shapes_of, ties, write
 from fp8bench.worker.plugin import Batches, Bindings, require_scaling, wrong
-from fp8bench.worker.recorded import Call, Recording
+from fp8bench.worker.recorded import Call, Recording, leaves, recording
 from fp8bench.worker.rounding import grids, of_steps, rounded
 from fp8bench.worker.suitable import require_provable
-from fp8bench.worker.view import View, apart, compare, leakage, look, look_scaled, reason_of
+from fp8bench.worker.view import View, apart, compare, further, leakage, look, look_scaled, passed, reason_of
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 ROOM = 3.0
 """The plain model stays on the GPU beside the converted one if so many times its weights are free: the converted one's,
 the copies of weights that autocast makes, a block's gradients several times, and activations of 4,096 tokens, which of
 the largest workload are as large as its weights.
+"""
+
+COPIES = 6
+"""Passes between blocks hold what these take and give so many times: once for each way of rounding, and in the pass
+that runs copies, gradients and noise for these.
 """
 
 
@@ -81,25 +87,22 @@ def prove(
     """Build the plain model, look at it, convert another, and look again; every rank does so, on its own GPU. strategy:
     one that divides layers early does so after the blocks were examined, and before the model is looked at as a whole.
     before: what the plain model was made of before a mode of another package was there. earlier: what another process
-    measured of the same; then only names, shapes and values of weights are compared.
+    measured of the same; then names, shapes and values of weights are compared, and the whole models with its errors.
     """
     early = strategy if strategy is not None and strategy.divides_early else None
     if early is not None:
         # Ranks that share layers see the same batch.
         rank, before = rank // early.size, None
-    piece = stated(workload, "piece")
-    batch = next(Batches(workload, piece, rank, device))
-    if len(batch.inputs) < 2:
-        says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
-        raise wrong(workload, "batches", says, "Give as many samples as requested")
-    if (length := stated(workload, "gate_length")) is not None:
-        batch = Batch(*(tensor[:, :length].contiguous() for tensor in batch))
+    whole = _samples(workload, rank, device)
+    batch = _first_tokens(whole, stated(workload, "gate_length"))
     model = workload.build(device)
     built()
     seed = int(getattr(workload, "seed", 0))
     perturb(model, seed)
     initial = buffers_of(model)
-    plain = None if earlier else _plainly(mode, model, workload, batch, initial)
+    plain = None if earlier else _plainly(mode, model, workload, batch, whole, initial)
+    # Of another process's parity, how far the whole models are apart shows whether this one's are what was proved.
+    view = look(model, workload, batch) if plain is None else plain.view
     with agreement():
         other = workload.build(device)
         with torch.no_grad():
@@ -114,16 +117,20 @@ def prove(
         found = ties(mode, converted)
         faults = faults_of(found, shapes_of(model), shapes_of(converted))
         faults = faults or other_values(found, model, converted, seed + 1)
-    whole = shapes_of(converted)
+    shapes = shapes_of(converted)
     by_block: BlockParity | None = None
     if plain is not None:
         with nullcontext() if early is None else modes.apart(mode):
-            by_block, by_blocks = _by_block(mode, converted, workload, batch, plain, found)
+            by_block, by_blocks = _by_block(mode, converted, workload, plain, found)
         plain.model = nn.Identity()
+    elif not faults:
+        forget(mode, converted)
+        write(found, model, shapes, converted)
     model = converted
     if early is not None:
         with agreement():
             early.divide(model)
+    if early is not None or plain is None:
         _settle(mode, model, workload, batch)
     reuses = bool(modes.stated(mode, "reuses"))
     _begin(mode, model, first=not reuses)
@@ -135,13 +142,14 @@ def prove(
     if plain is not None:
         leaked = leakage(model, workload, batch, mode.forward_context())
         faults += by_blocks
-        parity = compare(plain.view, seen, leaked, tolerance, plain.alone, faults, by_block, plain.of_bf16)
+        parity = compare(view, seen, leaked, tolerance, plain.alone, faults, by_block, plain.of_bf16)
     else:
         assert earlier is not None
+        faults += further(view, seen, earlier)
         parity = earlier.model_copy(update={"passed": not faults, "reason": reason_of(faults)})
     # One rank alone must not go on to passes for which the others' layers are needed.
     if largest(int(not parity.passed), device) == 0:
-        write(found, workload.build(device), whole, model, None if early is None else early.part)
+        write(found, workload.build(device), shapes, model, None if early is None else early.part)
         forget(mode, model)
         _settle(mode, model, workload, batch)
         _restore(kept, model)
@@ -149,41 +157,66 @@ def prove(
     return Proof(model, parity, seen.sdpa_kernels, loss_size, of_steps(parity.tolerance, tolerance))
 
 
+def _samples(workload: Workload, rank: int, device: torch.device) -> Batch:
+    piece = stated(workload, "piece")
+    batch = next(Batches(workload, piece, rank, device))
+    if len(batch.inputs) < 2:
+        says = f"gave the gate {len(batch.inputs)} sample where {piece} were requested, and it tells samples apart"
+        raise wrong(workload, "batches", says, "Give as many samples as requested")
+    return batch
+
+
+def _first_tokens(batch: Batch, length: int | None) -> Batch:
+    return batch if length is None else Batch(*(tensor[:, :length].contiguous() for tensor in batch))
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What the plain model's blocks did with a batch, and what lies between them: as it is, without autocast, and
+    rounded to fp8. together: whether the converted model takes all calls in one pass, and not each in one of its own.
+    """
+
+    batch: Batch
+    calls: list[Call]
+    glue: tuple[blocks.Glue, list[blocks.Glue], list[blocks.Glue]]
+    together: bool
+
+
 @dataclass
 class _Plain:
-    """The plain model, perturbed, and what it showed. glue: as it is, without autocast, and rounded to fp8. of_bf16,
-    alone: the errors that bf16 autocast and fp8 make of logits and input gradient.
+    """The plain model, perturbed, and what it showed. passes: over a whole sample where the gate looks at the first
+    tokens of samples, and then over these. of_bf16, alone: the errors that bf16 autocast and fp8 make of logits and
+    input gradient.
     """
 
     model: nn.Module
     view: View
-    calls: list[Call]
-    glue: tuple[blocks.Glue, list[blocks.Glue], list[blocks.Glue]]
+    passes: list[_Pass]
     rounding: modes.Rounding | None
     of_bf16: tuple[float, float]
     alone: tuple[float, float] | None
 
 
 def _plainly(
-    mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, buffers: Mapping[str, Tensor]
+    mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, whole: Batch, buffers: Mapping[str, Tensor]
 ) -> _Plain:
-    """Look at the plain model. Without room for another on the GPU it waits on the host, as its blocks do."""
+    """Look at the plain model. Without room for another on the GPU it waits on the host, as its blocks do. whole: what
+    the batch is the first tokens of.
+    """
     with agreement():
         rounding: modes.Rounding | None = mode.rounds(model) if hasattr(mode, "rounds") else None
         if not is_built_in(type(workload).__module__):
             require_provable(model, workload, batch, partial(_restore, buffers, model))
     place = next(model.parameters()).device
-    if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= ROOM * size(model.parameters()):
+    # What lies between blocks takes as much again of a whole sample.
+    room = ROOM if whole.inputs.shape == batch.inputs.shape else 2 * ROOM
+    if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= room * size(model.parameters()):
         place = torch.device("cpu")
     record = Recording(place)
     view = look(model, workload, batch, record=record)
-    between = partial(blocks.between, model, workload, batch, record.calls)
-    glue = between()
-    bf16, of_bf16, fp8, alone = [], (0.0, 0.0), [], None
+    of_bf16, alone = (0.0, 0.0), None
     try:
-        off = partial(torch.autocast, batch.inputs.device.type, enabled=False)
-        of_bf16 = apart(view, look(model, workload, batch, off()))
-        bf16.append(between(off()))
+        of_bf16 = apart(view, look(model, workload, batch, _without_autocast(batch)))
     except RuntimeError:
         # It does not run without autocast, or there is no room for it in float32.
         model.zero_grad(set_to_none=True)
@@ -192,9 +225,52 @@ def _plainly(
         for full in grids(model):
             with rounded(model, rounding, full):
                 found.append(apart(view, look(model, workload, batch)))
-                fp8.append(between())
         alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
-    return _Plain(model.to(place), view, record.calls, (glue, bf16, fp8), rounding, of_bf16, alone)
+    passes = [_pass(model, workload, batch, record.calls, True, rounding)]
+    if sample := _whole_sample(model, batch, whole, record.calls, beside=1 if place.type == "cpu" else 2):
+        record = Recording(torch.device("cpu"), record.calls)
+        with recording(model, record):
+            passed(workload.loss, model, sample)
+        passes.insert(0, _pass(model, workload, sample, record.calls, False, rounding))
+    return _Plain(model.to(place), view, passes, rounding, of_bf16, alone)
+
+
+def _whole_sample(model: nn.Module, batch: Batch, whole: Batch, calls: Sequence[Call], beside: int) -> Batch | None:
+    # The first one's tokens as far as there is room, a number that fp8 can take; None if the batch has as many. beside:
+    # so many times the model's weights are taken later.
+    if not calls or whole.inputs.shape == batch.inputs.shape:
+        return None
+    a_token = size(one for call in calls for one in leaves((call.arguments, call.output)) if isinstance(one, Tensor))
+    room = free_bytes(batch.inputs.device) - beside * size(model.parameters())
+    tokens = min(whole.inputs.shape[1], room * math.prod(batch.inputs.shape[:2]) // (COPIES * a_token))
+    tokens -= tokens % ALIGNMENT
+    first = Batch(*(one[:1] for one in whole))
+    return _first_tokens(first, tokens) if tokens > batch.inputs.shape[1] else None
+
+
+def _pass(
+    model: nn.Module,
+    workload: Workload,
+    batch: Batch,
+    calls: list[Call],
+    together: bool,
+    rounding: modes.Rounding | None,
+) -> _Pass:
+    between = partial(blocks.between, model, workload, batch, calls)
+    plain, bf16, fp8 = between(), [], []
+    try:
+        bf16.append(between(_without_autocast(batch)))
+    except RuntimeError:
+        model.zero_grad(set_to_none=True)
+    if rounding is not None:
+        for full in grids(model):
+            with rounded(model, rounding, full):
+                fp8.append(between())
+    return _Pass(batch, calls, (plain, bf16, fp8), together)
+
+
+def _without_autocast(batch: Batch) -> torch.autocast:
+    return torch.autocast(batch.inputs.device.type, enabled=False)
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
@@ -210,39 +286,56 @@ def _restore(buffers: Mapping[str, Tensor], model: nn.Module) -> None:
 
 
 def _by_block(
-    mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch, plain: _Plain, found: Sequence[Tie]
+    mode: modes.Mode, model: nn.Module, workload: Workload, plain: _Plain, found: Sequence[Tie]
 ) -> tuple[BlockParity, list[str]]:
     own: Tolerance = modes.stated(mode, "tolerance")
     says_rounding = plain.rounding is not None or own.logits <= modes.BF16_TOLERANCE.logits
     stated_errors = (0.0, 0.0) if says_rounding else (own.logits, own.input_gradient)
     pair = blocks.Pair(plain.model, model, found, mode.forward_context, plain.rounding, stated_errors)
-    reuses = bool(modes.stated(mode, "reuses"))
     _begin(mode, model, first=True)
     # What a mode keeps of weights, here or since it converted them, is of other weights than those that follow.
-    blocks.examine(pair, plain.calls, look=False)
+    blocks.examine(pair, plain.passes[-1].calls, look=False)
     forget(mode, model)
-    shapes = shapes_of(plain.model)
     write(found, plain.model, shapes_of(model), model)
-    for _ in range(own.settle_passes + reuses):
+    compared: list[judged.Judged] = []
+    faults: list[str] = []
+    names = partial(by_plain_names, found, shapes=shapes_of(plain.model))
+    for one in plain.passes:
+        scale = math.inf
+        for calls in [one.calls] if one.together else [[call] for call in one.calls]:
+            more, others, largest_finite = _examined(mode, pair, calls)
+            compared, faults, scale = [*compared, *more], [*faults, *others], min(scale, largest_finite)
         _begin(mode, model, first=True)
-        blocks.examine(pair, plain.calls, look=False)
+        if not faults:
+            glue = blocks.between(model, workload, one.batch, one.calls, mode.forward_context(), names, scale)
+            more, faults = blocks.of_glue(*one.glue, glue, pair.more())
+            compared += more
+        if one is not plain.passes[-1]:
+            forget(mode, model)
+    faults = [*dict.fromkeys(faults), *judged.faults_of(compared)]
+    return judged.measured(compared, len({call.block for call in plain.passes[-1].calls})), faults
+
+
+def _examined(
+    mode: modes.Mode, pair: blocks.Pair, calls: Sequence[Call]
+) -> tuple[list[judged.Judged], list[str], float]:
+    # What was compared, faults in words, and the scale of gradients: the first by which all is finite.
+    tolerance: Tolerance = modes.stated(mode, "tolerance")
+    reuses = bool(modes.stated(mode, "reuses"))
+    for _ in range(tolerance.settle_passes + reuses):
+        _begin(mode, pair.converted, first=True)
+        blocks.examine(pair, calls, look=False)
     tells_apart = reuses or getattr(mode, "micro_batch", None) is not None
     for scale in modes.stated(mode, "gate_scales"):
         compared: list[judged.Judged] = []
         faults: list[str] = []
         for first in (True, False) if tells_apart else (True,):
-            _begin(mode, model, first)
-            more, others = blocks.examine(pair, plain.calls, scale)
-            compared, faults = [*compared, *more], list(dict.fromkeys((*faults, *others)))
+            _begin(mode, pair.converted, first)
+            more, others = blocks.examine(pair, calls, scale)
+            compared, faults = [*compared, *more], [*faults, *others]
         if all(math.isfinite(one.error) for one in compared):
             break
-    _begin(mode, model, first=True)
-    if not faults:
-        context, names = mode.forward_context(), partial(by_plain_names, found, shapes=shapes)
-        glue = blocks.between(model, workload, batch, plain.calls, context, names, scale)
-        more, faults = blocks.of_glue(*plain.glue, glue, pair.more())
-        compared += more
-    return judged.measured(compared, len({call.block for call in plain.calls})), [*faults, *judged.faults_of(compared)]
+    return compared, faults, scale
 
 
 def _settle(mode: modes.Mode, model: nn.Module, workload: Workload, batch: Batch) -> None:

@@ -119,9 +119,13 @@ def _candidates(model: nn.Module) -> dict[str, nn.Module]:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a forward pass recorded, kept at `place`. marks: leaves of its graph, by which backward comes there."""
+    """What a forward pass recorded, kept at `place`. marks: leaves of its graph, by which backward comes there. like:
+    calls of another pass. With them no graph outlives its block, and the gradient at an output is seeded noise, as
+    large by number as that of the same block there.
+    """
 
     place: torch.device
+    like: Sequence[Call] = ()
     calls: list[Call] = field(default_factory=list)
     marks: list[Tensor] = field(default_factory=list)
 
@@ -144,6 +148,10 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
                 return None
             gradients: list[Tensor | None] = [None] * len(differentiable(output))
             call = Call(name, arguments, mapped(keep, output), torch.is_autocast_enabled(kind), gradients)
+            if found.like:
+                gradients[:] = map(keep, _gradients_like(found, name, differentiable(output)))
+                found.calls.append(call)
+                return copied(mapped(lambda one: leaf(one, one.device), output))
             places = count()
 
             def tapped(one: Tensor) -> Tensor:
@@ -168,6 +176,18 @@ def recording(model: nn.Module, found: Recording) -> Iterator[None]:
         for name, block in _candidates(model).items():
             record(name, block)
         yield
+
+
+def _gradients_like(found: Recording, block: str, outputs: Sequence[Tensor]) -> list[Tensor]:
+    like = next((call.at_outputs for call in found.like if call.block == block), [])
+    sizes = [float(one.float().square().mean().sqrt()) for one in like]
+    return [noise(one, len(found.calls), size) for one, size in zip(outputs, sizes, strict=True)]
+
+
+def noise(like: Tensor, seed: int, size: float) -> Tensor:
+    """Return seeded normal noise. size: its root mean square."""
+    generator = torch.Generator(like.device).manual_seed(seed)
+    return (torch.empty(like.shape, device=like.device).normal_(0, 1, generator=generator) * size).to(like.dtype)
 
 
 class _Tap(torch.autograd.Function):

@@ -1,6 +1,6 @@
 """What is measured: the mode and the workload that a configuration names, checked, and what they say of a step; on what
 machine and software; and what parity depends on. A later process of a session relies on that of an earlier one if all
-of it is the same; it compares names, shapes and values of weights itself, and proves the steps that it executes.
+of it is the same; it compares weights and whole models itself, and proves the steps that it executes.
 """
 
 import operator

@@ -53,8 +53,8 @@ class Workload(Protocol):
     RunConfig that its class takes as keywords. packages: that build its model, whose versions are recorded. causal:
     whether there is a logit for every token, [batch, tokens, ...], that depends on no later token. depth_size: which of
     `sizes()` is the number of identical blocks, so that `resized` can make fewer of them. gate_length: how many tokens
-    of a sample the parity gate looks at, which keeps the whole model's activations; None for all. piece: samples that a
-    proof processes at once: two or more, and a number that fp8 kernels can take.
+    of a sample the parity gate looks at where it keeps the whole model's activations, but not block by block; None for
+    all. piece: samples that a proof processes at once: two or more, and a number that fp8 kernels can take.
     """
 
     name: str

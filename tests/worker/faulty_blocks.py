@@ -211,6 +211,35 @@ def not_causal(model, numbers=(7,)):
         model.model.layers[number].self_attn.is_causal = False
 
 
+def within(length, of, change):
+    """Modules of a name are right in the first tokens of a sample alone."""
+
+    def forward(_module, before, *args):
+        found = before(*args)
+        either = found if isinstance(found, tuple) else (found,)
+        changed = tuple(torch.cat([one[:, :length], change(one[:, length:])], 1) for one in either)
+        return changed if isinstance(found, tuple) else changed[0]
+
+    def plant(model):
+        for name in [name for name, _ in model.named_modules() if name.endswith(of)]:
+            replaced(name, forward)(model)
+
+    return plant
+
+
+def window_of(length):
+    """No token sees one that is so many before it or more."""
+
+    def forward(_module, before, *args, **rest):
+        tokens = (args or (rest["hidden_states"],))[0].shape[1]
+        seen = torch.ones(tokens, tokens, dtype=torch.bool).tril().triu(1 - length)
+        return before(*args, **{**rest, "attention_mask": seen[None, None]})
+
+    return lambda model: [
+        replaced(f"model.layers.{number}.self_attn", forward)(model) for number in range(len(model.model.layers))
+    ]
+
+
 def first_rows_untrained(gradient):
     """The rows of queries get no gradient."""
     changed = gradient.clone()

@@ -66,6 +66,14 @@ FAULTS = {
 }
 
 
+BEYOND = {
+    "MLPs left out": (faulty.within(32, "mlp", torch.zeros_like), "mlp"),
+    "a window of attention": (faulty.window_of(32), "self_attn"),
+    "other angles": (faulty.within(32, "rotary_emb", lambda y: y.flip(1)), "what is given to model.layers.0"),
+}
+"""Each is right in samples of 32 tokens."""
+
+
 @pytest.mark.usefixtures("process_group")
 class TestProve:
     @pytest.mark.parametrize("workload", [ViTMicro, Averaged, LLMMicro, TOKENS])
@@ -78,15 +86,26 @@ class TestProve:
         assert found.rounding_logits_error is found.rounding_input_gradient_error is None
         assert found.tolerance == BF16_TOLERANCE
 
-    def test_the_gate_looks_at_the_first_tokens_of_long_samples_and_finds_there_what_it_finds_in_all(self):
-        lengths = set()
+    @pytest.mark.parametrize("mode", [BaselineBF16, TorchAOFloat8])
+    def test_the_whole_model_sees_the_first_tokens_of_long_samples_and_blocks_see_all(self, mode):
+        shapes = set()
 
         def counted(model):
-            model.model.embed_tokens.register_forward_pre_hook(lambda _module, args: lengths.add(args[0].shape[1]))
+            model.model.embed_tokens.register_forward_pre_hook(lambda _module, args: shapes.add(tuple(args[0].shape)))
 
-        assert of(plant=counted, workload=Shortened).passed
-        assert lengths == {32}
+        found = of(mode, counted, Shortened)
+        assert found.passed, found.reason
+        assert shapes == {(2, 32), (1, 64)}
         assert LATER in of(plant=FAULTS["the next token"][0], workload=Shortened).reason
+
+    @pytest.mark.parametrize(("plant", "named"), BEYOND.values(), ids=BEYOND)
+    @pytest.mark.parametrize("mode", [BaselineBF16, TorchAOFloat8])
+    def test_a_fault_beyond_the_tokens_that_the_whole_model_sees_is_refused(self, mode, plant, named):
+        assert named in refusal(mode, plant, Shortened(data="device"))
+
+    def test_a_sample_is_seen_as_far_as_there_is_room(self, monkeypatch):
+        monkeypatch.setattr(parity, "free_bytes", lambda _device: 0)
+        assert of(plant=BEYOND["MLPs left out"][0], workload=Shortened).passed
 
     @pytest.mark.parametrize(("plant", "workload", "reason"), FAULTS.values(), ids=FAULTS)
     def test_what_computes_something_else_is_refused(self, plant, workload, reason):

@@ -1,7 +1,9 @@
 """What a rank asks before anything is built, what it says of its machine, and how it tells what broke."""
 
+import re
 import sys
 from contextlib import nullcontext
+from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ import torch
 from builders import config, environment, parity
 from outside.outside_plugins import TinyLinear
 from worker import faulty_blocks
+from worker.faulty_blocks import output, replaced
 
 from fp8bench.machine.identity import settings_given
 from fp8bench.modes.baseline import BaselineBF16
@@ -19,6 +22,7 @@ from fp8bench.worker import memory, subject
 from fp8bench.worker.parity import prove
 from fp8bench.worker.rank_report import compile_failure, out_of_memory
 from fp8bench.worker.subject import check_workload, depends_on, make_workload, relied_on
+from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro
 
 LLM = {"workload": "llm-micro", "device": "cpu", "world_size": 1}
@@ -113,6 +117,7 @@ def test_settings_are_kept_and_packages_named_by_the_workloads_that_use_them(mon
     assert more.versions["transformers"]
 
 
+SMALL_MLPS, LAST = faulty_blocks.within(0, "mlp", lambda y: 0.15 * y), partial(replaced, "blocks.1")
 EARLIER = parity(loss_size=2.5, of_run="the first", depends_on="digest")
 
 
@@ -157,6 +162,24 @@ class TestProve:
         assert short.parity == earlier
         assert (short.kernels, short.loss_size, short.of_steps) == (whole.kernels, whole.loss_size, whole.of_steps)
         torch.testing.assert_close(short.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+    @pytest.mark.parametrize(
+        ("mode", "workload", "plant", "reason"),
+        [
+            (BaselineBF16, LLMMicro, partial(faulty_blocks.not_causal, numbers=range(2)), "its logits"),
+            (TorchAOFloat8, LLMMicro, partial(faulty_blocks.not_causal, numbers=range(2)), "its logits"),
+            (BaselineBF16, LLMMicro, SMALL_MLPS, "its logits"),
+            (TorchAOFloat8, LLMMicro, SMALL_MLPS, "its logits"),
+            (BaselineBF16, ViTMicro, LAST(output(lambda y: y.lerp(y.roll(1, 0), 0.15))), "its logits"),
+            (TorchAOFloat8, ViTMicro, LAST(output(lambda y: y.lerp(y.roll(1, 0), 0.3))), "its logits"),
+            (BaselineBF16, ViTMicro, LAST(faulty_blocks.gradient_times(0.8)), "its input gradient"),
+        ],
+    )
+    def test_what_this_process_alone_computes_otherwise_is_seen(self, mode, workload, plant, reason):
+        earlier = prove(mode(), workload(data="device"), 0, CPU).parity.model_copy(update={"of_run": "the first"})
+        assert faulty_blocks.verdict(mode, lambda _model: None, workload(data="device"), earlier).passed
+        found = faulty_blocks.refusal(mode, plant, workload(data="device"), earlier)
+        assert re.search(rf"the error of {reason} is [\d.]+, and was [\d.]+ in the first", found)
 
     @pytest.mark.parametrize(
         ("plant", "reason"),

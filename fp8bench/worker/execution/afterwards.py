@@ -10,6 +10,9 @@ often as they need), and the plain model with the same weights computes what it 
                         where there is no room for a plain model: there it computes the loss alone, with one block on
                         the GPU at a time
 
+A single weight whose gradient is further off than all may be, or whose matrix is another multiple of the plain one's
+(<g', g> / <g, g>, which fp8's rounding hardly moves), has bounds as in the gate: by what rounding alone does to it.
+
 Every weight, and every group of its rows, that has a gradient must also get one, and weights must move, in this step
 and while steps were timed; ranks that hold the same weights must still hold the same numbers. Both are seen by one
 number of each weight (`sketches`). Every quarter of the samples must have its share in the gradient (`shares`), since
@@ -23,9 +26,11 @@ refused, each for one sequence.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import pairwise
 
 import torch
@@ -39,11 +44,12 @@ from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.rank import Tolerance, WorkloadFacts
 from fp8bench.worker.execution.build import samples_of
 from fp8bench.worker.execution.decide import Execution
+from fp8bench.worker.execution.optimizers import UpdateRule, few_weights, misapplied
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.proof import OF_ONE_WEIGHT, Gate, bound_on_spread, small
 from fp8bench.worker.execution.reference import NotProved, Plain, nudge, of_plain, plain_model, take_weights
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, gradient_of, gradients_are_finite
-from fp8bench.worker.judged import GROUPS, ROWS, norms_of_groups
+from fp8bench.worker.judged import FEW, GROUPS, OF_BF16, OF_FP8, ROWS, norms_of_groups
 from fp8bench.worker.memory import SPARE, free_bytes, size
 from fp8bench.worker.parallel import agreement, averaged, largest
 from fp8bench.worker.plain_weights import SHOWN, by_plain_names, ties, trained_weights
@@ -83,6 +89,26 @@ def require_work(workload: Workload, facts: WorkloadFacts, batches: Batches, con
     else:
         return
     raise MeasurementInvalid(f"{workload.name} {what}", remedy, "execution")
+
+
+def require_own_samples(workload: Workload, batches: Batches, config: RunConfig) -> None:
+    """Raise MeasurementInvalid on every rank if two that do not share layers have the same next batch: their samples
+    would count twice. Every rank calls this.
+    """
+    with agreement():
+        digest = sha256()
+        for tensor in next(batches):
+            digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    found: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(found, digest.hexdigest())
+    own = found[:: config.tensor_parallel]
+    if again := next((place for place, one in enumerate(own) if one in own[:place]), None):
+        first, second = (place * config.tensor_parallel for place in (own.index(own[again]), again))
+        raise MeasurementInvalid(
+            f"{workload.name} gives ranks {first} and {second} the same batch, and counts its samples for both",
+            "Let batches(batch_size, rank, device) give each rank samples of its own",
+            "execution",
+        )
 
 
 def require_changing(losses: Sequence[float], optimizer: OptimizerName) -> None:
@@ -161,14 +187,18 @@ def require_still(
         timed = sketches(parts)
         first = first or timed
         expected = of_plain(parts, workload, plain, batch, of_loss)
+        few = few_weights(parts)
+        rule = UpdateRule.after(parts, config.optimizer, few)
         loss = _step_taken(parts, execution.launch, batch)
-        loss_error, gradient_error, taught, wrong = _compared(parts, expected, loss, gate)
-        if largest(int(bool(wrong)), parts.device) == 0:
+        otherwise = misapplied(parts, few, rule)
+        loss_error, gradient_error, taught, wrong, far = _compared(parts, expected, loss, gate)
+        if largest(int(bool(wrong or far)), parts.device) == 0:
             break
-        alone = _rounding_alone(parts, unseen, plain, batch, expected, gate.tolerance)
-        if alone is None or alone[1]:
+        alone = _rounding_alone(parts, unseen, plain, batch, expected, gate.tolerance, far)
+        wrong = wrong or (alone.beyond if alone is not None else [])
+        if alone is None or alone.tells or largest(int(bool(wrong)), parts.device) == 0:
             break
-        untold.append(alone[0])
+        untold.append(alone.error)
         plain.zero_grad(set_to_none=True)
     moved = spread(parts, begun, first)
     faults = []
@@ -178,8 +208,9 @@ def require_still(
     if telling:
         faults += wrong
         if wrong and alone is not None:
-            faults.append(f"rounding alone changes the plain model's by {alone[0]:.3g}")
+            faults.append(f"rounding alone changes the plain model's by {alone.error:.3g}")
     if config.optimizer != "none":
+        faults += otherwise
         faults += _standing(sketches(parts), timed, taught, "do not move")
         faults += _standing(first, begun, taught, "did not move while steps were timed")
     with agreement():
@@ -211,18 +242,44 @@ def _refuse(mode: str, faults: Sequence[str], untold: Sequence[float]) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Off:
+    """How far one weight's gradient is from the plain one: |g' - g| / |g|, and <g', g> / <g, g> - 1."""
+
+    error: float
+    multiple: float
+    of_matrix: bool
+
+    @classmethod
+    def of(cls, found: Tensor, plain: Tensor) -> "Off":
+        one, two = plain.flatten().double(), found.flatten().double()
+        return cls(ratio(norm(two - one), norm(one)), float(one @ (two - one)) / float(one @ one), plain.dim() > 1)
+
+    def beyond(self, tolerance: Tolerance, bf16: Sequence["Off"] = (), fp8: Sequence["Off"] = ()) -> bool:
+        """Whether this is more than a step's bound and what rounding does, by squares as in `worker.judged`."""
+
+        def bound(least: float, of: Callable[[Off], float]) -> float:
+            of_bf16, of_fp8 = (max(map(of, ways), default=0.0) for ways in (bf16, fp8))
+            return math.hypot(least, OF_BF16 * of_bf16, OF_FP8 * of_fp8)
+
+        within = self.error <= bound(tolerance.input_gradient, lambda one: one.error)
+        scaled = self.of_matrix and not abs(self.multiple) <= bound(OF_SAMPLES, lambda one: abs(one.multiple))
+        return scaled or not within
+
+
 def _compared(
     parts: Parts, expected: Plain, loss: float, gate: Gate
-) -> tuple[float, float | None, set[str] | None, list[str]]:
+) -> tuple[float, float | None, set[str] | None, list[str], dict[str, Off]]:
     """Compare a step, whose gradients `parts` still hold, with the plain model's. Return the errors of its loss and of
-    its gradients (None for the loss alone), the weights that must move (None if any must), and the faults in words.
+    its gradients (None for the loss alone), the weights that must move (None if any must), the faults in words, and the
+    weights that are further off than all may be, which rounding may explain.
     """
     tolerance, faults, plain = gate.tolerance, [], expected.gradients
     loss_error = ratio(abs(loss - expected.loss), max(abs(expected.loss), gate.loss_size))
     if not loss_error <= tolerance.loss:
         faults.append(f"its loss differs by {loss_error:.3g} (at most {tolerance.loss:.3g})")
     if plain is None:
-        return loss_error, None, None, faults
+        return loss_error, None, None, faults, {}
     of_model = ties(parts.mode, parts.plain)
     mine = {name: gradient_of(weight) for name, weight in trained_weights(parts.plain).items()}
     found = by_plain_names(of_model, mine, {name: gradient.shape for name, gradient in plain.items()})
@@ -245,7 +302,9 @@ def _compared(
             "that of padded ones is not)"
         )
     moving = {name for tie in of_model if set(tie.plain) <= taught - expected.lost for name in tie.trained}
-    return loss_error, error, moving, faults
+    several = {name for name in taught if plain[name].numel() >= FEW}
+    far = {name: off for name in sorted(several) if (off := Off.of(own[name], plain[name])).beyond(tolerance)}
+    return loss_error, error, moving, faults, far
 
 
 def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[str] | None, words: str) -> list[str]:
@@ -255,39 +314,68 @@ def _standing(now: Mapping[str, float], then: Mapping[str, float], taught: set[s
     return [f"{len(still)} of {len(now)} weights {words}: {', '.join(still[:SHOWN])}"]
 
 
+@dataclass(frozen=True)
+class _Alone:
+    """What rounding alone does to the plain model's gradients, whether a fault shows beside it on every rank, and in
+    words the weights that are further off than it explains.
+    """
+
+    error: float
+    tells: bool
+    beyond: list[str]
+
+
 def _rounding_alone(
-    parts: Parts, unseen: Callable[[], Workload], plain: nn.Module, batch: Batch, expected: Plain, tolerance: Tolerance
-) -> tuple[float, bool] | None:
-    """Run the plain model again, each time rounded otherwise. Return what that does to its gradients, and whether a
-    fault shows beside it on every rank; None if gradients are not compared, or without room. Every rank calls this.
+    parts: Parts,
+    unseen: Callable[[], Workload],
+    plain: nn.Module,
+    batch: Batch,
+    expected: Plain,
+    tolerance: Tolerance,
+    far: Mapping[str, Off],
+) -> _Alone | None:
+    """Run the plain model again, each time rounded otherwise; None if gradients are not compared, or without room.
+    far: weights whose own rounding is of interest. Every rank calls this.
     """
     short = free_bytes(parts.device) < SPARE * size(plain.parameters())
-    if expected.gradients is None or largest(int(short), parts.device) > 0:
+    own = expected.gradients
+    if own is None or largest(int(short), parts.device) > 0:
         return None
     errors, tells = [], True
-    for way, bf16 in _rounded_otherwise(parts, plain):
+    of_bf16, of_fp8 = (defaultdict[str, list[Off]](list) for _ in range(2))
+    for way, bf16, fp8 in _rounded_otherwise(parts, plain):
         plain.zero_grad(set_to_none=True)
         # Some models do not run in float32.
         with suppress(NotProved, *(() if bf16 else (RuntimeError,))), way:
-            found = of_plain(parts, unseen(), plain, batch, math.inf, bf16)
-            error, of_samples = _beside(found.gradients or {}, expected, expected.gradients)
+            found = of_plain(parts, unseen(), plain, batch, math.inf, bf16).gradients or {}
+            error, of_samples = _beside(found, expected, own)
             errors.append(error)
             alike = all(abs(share - 1) <= TELLS * OF_SAMPLES for share in of_samples)
             tells = tells and alike and error <= TELLS * _bound(tolerance)
-    return (max(errors), largest(int(not tells), parts.device) == 0) if errors else None
+            for name in far:
+                (of_fp8 if fp8 else of_bf16)[name].append(Off.of(found[name], own[name]))
+    if not errors:
+        return None
+    beyond = [
+        f"its gradient of {name} differs by {off.error:.3g}, {1 + off.multiple:.2f} times the plain one (rounding "
+        f"alone: {max((one.error for one in (*of_bf16[name], *of_fp8[name])), default=0):.3g})"
+        for name, off in sorted(far.items(), key=lambda one: -one[1].error)
+        if off.beyond(tolerance, of_bf16[name], of_fp8[name])
+    ]
+    return _Alone(max(errors), largest(int(not tells), parts.device) == 0, beyond[:SHOWN])
 
 
-def _rounded_otherwise(parts: Parts, plain: nn.Module) -> Iterator[tuple[AbstractContextManager[None], bool]]:
-    """Yield contexts for passes, and whether these are in bf16: in float32, under an fp8 mode with the operands of its
-    linear layers in fp8, and from weights that differ in bf16's last digit.
+def _rounded_otherwise(parts: Parts, plain: nn.Module) -> Iterator[tuple[AbstractContextManager[None], bool, bool]]:
+    """Yield contexts for passes, and whether these are in bf16 and in fp8: in float32, under an fp8 mode with the
+    operands of its linear layers in fp8, and from weights that differ in bf16's last digit.
     """
-    yield nullcontext(), False
+    yield nullcontext(), False, False
     if hasattr(parts.mode, "rounds"):
         rounding = parts.mode.rounds(plain)
         for full in GRIDS[:2]:
-            yield rounded(plain, rounding, full), True
+            yield rounded(plain, rounding, full), True, True
     nudge(trained_weights(plain))
-    yield nullcontext(), True
+    yield nullcontext(), True, False
 
 
 def _bound(tolerance: Tolerance) -> float:

@@ -13,7 +13,8 @@ narrow.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -84,20 +85,32 @@ def settings_of(name: OptimizerName) -> dict[str, Any]:
 class UpdateRule:
     """The rule for weights. state: what it keeps of each, by torch's name of it and the weight's."""
 
+    @classmethod
+    def after(cls, parts: Parts, optimizer: OptimizerName, names: Iterable[str]) -> "UpdateRule":
+        """Return the rule with a copy of what the optimizer keeps of some weights."""
+        rule, weights = cls(optimizer), trained_weights(parts.plain)
+        for name in names:
+            for kind, value in parts.optimizer.state.get(weights[name], {}).items():
+                if kind == "step":
+                    rule._steps[name] = round(float(value))
+                elif isinstance(value, Tensor):
+                    rule.state[kind][name] = local(value).clone()
+        return rule
+
     def __init__(self, optimizer: OptimizerName) -> None:
         self.state: dict[str, dict[str, Tensor]] = defaultdict(dict)
-        self._optimizer = optimizer
+        self.name = optimizer
         self._settings = settings_of(optimizer)
         self._steps: Counter[str] = Counter()
 
     @torch.no_grad()
     def step(self, name: str, weight: Tensor, gradient: Tensor) -> None:
-        if self._optimizer == "none":
+        if self.name == "none":
             return
         self._steps[name] += 1
         rate = float(self._settings["lr"])
         weight.mul_(1 - rate * float(self._settings["weight_decay"]))
-        if self._optimizer == "sgd":
+        if self.name == "sgd":
             kept = self._kept("momentum_buffer", name, gradient)
             kept.mul_(float(self._settings["momentum"])).add_(gradient)
             weight.sub_(kept, alpha=rate)
@@ -118,6 +131,9 @@ class UpdateRule:
         return kept[name]
 
 
+FEW = 1 << 26
+"""Of so many numbers, 0.25 GB, a step is followed after timing."""
+
 OF_CHANGE, OF_WEIGHT = 1e-4, 2.4e-7
 """How far a weight may be from where its gradient takes it: shares of its change (a kernel's own order of operations),
 and of itself (two units of float32's last place).
@@ -134,10 +150,7 @@ def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
         # These say how torch computes a step, not what.
         if others and setting not in ("foreach", "fused", "capturable", "differentiable"):
             found.append(f"its optimizer's {setting} is {others[0]}, and not {value}")
-    if wrong := _misapplied(parts, before, name):
-        weights = ", ".join(wrong[:SHOWN])
-        found.append(f"its optimizer makes of the gradient of {weights} something else than {name} does")
-    return found
+    return [*found, *misapplied(parts, before.weights, UpdateRule(name))]
 
 
 def missed(parts: Parts, steps: int) -> list[str]:
@@ -148,19 +161,31 @@ def missed(parts: Parts, steps: int) -> list[str]:
     return [f"its optimizer took {min(counts):g} of {steps} steps"]
 
 
-def _misapplied(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
+def few_weights(parts: Parts) -> dict[str, Tensor]:
+    """Return copies of what this rank holds of the smallest weights, FEW numbers in all."""
+    sizes = sorted((weight.numel(), name) for name, weight in trained_weights(parts.plain).items())
+    sums = accumulate(size for size, _ in sizes)
+    names = [name for (_, name), numbers in zip(sizes, sums, strict=True) if numbers <= FEW]
+    return {name: local(trained_weights(parts.plain)[name]).detach().clone() for name in names}
+
+
+def misapplied(parts: Parts, before: Mapping[str, Tensor], rule: UpdateRule) -> list[str]:
+    """Return in words if a step made of these weights something else than the rule does. Every rank calls this."""
     # Left out are weights of 16 bits, whose rounding is as large as a step, and those that are kept in fp8. Under a
     # loss scale a step with a gradient that is not finite must be skipped, which leaves gradients divided by it.
-    rule, found = UpdateRule(name), []
+    found = []
     skipped = getattr(parts.mode, "loss_scaling", None) is not None and not gradients_are_finite(parts)
     for key, weight in trained_weights(parts.plain).items():
+        if key not in before:
+            continue
         gradient, now = gradient_of(weight), local(weight).detach()
         if weight.dtype != torch.float32 or type(now.data) is not torch.Tensor or weight.grad is None:
             continue
-        began = before.weights[key].to(now.device)
+        began = before[key].to(now.device)
         one = began.clone()
         if not skipped:
             rule.step(key, one, gradient.to(one.dtype))
         if not norm(now - one) <= OF_CHANGE * norm(one - began) + OF_WEIGHT * norm(began):
             found.append(key)
-    return found
+    words = f"its optimizer makes of the gradient of {', '.join(found[:SHOWN])} something else than {rule.name} does"
+    return [words] if found else []

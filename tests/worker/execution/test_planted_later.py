@@ -157,6 +157,63 @@ def test_attention_that_is_left_out_of_large_batches_has_no_gradient_at_queries_
     assert honest.status == "ok", honest.reason
 
 
+def times(factor, of):
+    def fault(model):
+        for name, weight in model.named_parameters():
+            if of in name:
+                weight.register_hook(lambda gradient: factor * gradient)
+
+    return fault
+
+
+def mixes_samples(model):
+    with_forward(blocks_of(model)[-1], lambda forward, x: torch.lerp(forward(x), forward(x).roll(1, 0), 0.15))
+
+
+def stale_gradients(model):
+    for weight in blocks_of(model)[-1].parameters():
+        kept = []
+        weight.register_hook(lambda gradient, kept=kept: kept[0] if kept else kept.append(gradient.clone()))
+
+
+OF_ONE_WEIGHT = {
+    "a gradient halved": (times(0.5, "blocks.1.mlp.fc1.weight"), BF16_TOLERANCE),
+    "a gradient halved, in fp8": (times(0.5, "blocks.1.mlp.fc1.weight"), FP8_TOLERANCE),
+    "a gradient doubled": (times(2.0, "blocks.0.attn.qkv"), BF16_TOLERANCE),
+    "gradients of an earlier step": (stale_gradients, FP8_TOLERANCE),
+    "samples mixed": (mixes_samples, BF16_TOLERANCE),
+    "dropout": (
+        lambda model: with_forward(blocks_of(model)[-1].mlp, lambda forward, x: nn.functional.dropout(forward(x), 0.1)),
+        BF16_TOLERANCE,
+    ),
+}
+
+
+@pytest.mark.parametrize(("fault", "bounds"), OF_ONE_WEIGHT.values(), ids=OF_ONE_WEIGHT)
+def test_what_later_changes_the_gradients_of_a_few_weights_is_seen_in_these(fault, bounds, measured):
+    reason = refused(measured(planted(begins=TIMED, fault=fault, tolerance=bounds)))
+    assert re.search(r"its gradient of blocks\.\d\.\S+ differs by|gradients differ by|gradients are not those", reason)
+
+
+@torch.no_grad()
+def rounds_weights(model, *_):
+    for weight in model.parameters():
+        weight.copy_(weight.bfloat16())
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_weights_that_later_lose_what_the_optimizer_made_of_them_are_refused(optimizer, measured):
+    rounding = planted(begins=TIMED, fault=lambda model: model.register_forward_pre_hook(rounds_weights))
+    assert "its optimizer makes of the gradient of head.bias" in refused(measured(rounding, optimizer=optimizer))
+    report = measured(optimizer=optimizer)
+    assert report.status == "ok", report.reason
+
+
+def test_a_weight_that_rounding_takes_as_far_is_no_fault(measured, monkeypatch):
+    monkeypatch.setattr(afterwards.Off, "beyond", lambda _off, _tolerance, bf16=(), fp8=(): not bf16)
+    assert measured().status == "ok"
+
+
 class Counting(ViTMicro):
     begins = losses = 0
 

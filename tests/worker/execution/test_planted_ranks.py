@@ -20,13 +20,15 @@ from worker.several_ranks import begin, of_ranks
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker.execution import step
-from fp8bench.worker.execution.afterwards import sketches, spread
+from fp8bench.worker.execution.afterwards import require_own_samples, sketches, spread
 from fp8bench.worker.execution.parallel.strategy import DDP, mesh_of
 from fp8bench.worker.execution.parallel.tensor import OwnTensorParallel
 from fp8bench.worker.execution.proof import MAX_SPREAD
 from fp8bench.worker.execution.step import NO_MARKS
 from fp8bench.worker.parity import prove
+from fp8bench.worker.plugin import Batches
 from fp8bench.workloads.gpt_layer import GPTLayerMicro
 from fp8bench.workloads.vit import ViTMicro
 
@@ -122,9 +124,26 @@ GATES = {
 """The gate: each rank runs as many passes as the other, whatever it finds."""
 
 
+def own_samples(batches_of, tensor_parallel=1):
+    workload = ViTMicro(data="device")
+    run = executing.settings(world_size=2, tensor_parallel=tensor_parallel)
+    try:
+        require_own_samples(workload, Batches(workload, run.batch_size, batches_of(dist.get_rank()), CPU), run)
+    except MeasurementInvalid as refusal:
+        return refusal.what
+
+
+SAMPLES = {
+    "samples of each rank": lambda: own_samples(lambda rank: rank),
+    "samples of the first rank": lambda: own_samples(lambda _rank: 0),
+    "samples of ranks that share layers": lambda: own_samples(lambda _rank: 0, tensor_parallel=2),
+}
+
+
 def scenes():
     return {
         **GATES,
+        **SAMPLES,
         **{
             f"{fault}, {name}": partial(settled, plant, executing.PLAIN, executing.Replayed, optimizer=name)
             for fault, plant in FAULTS.items()
@@ -173,6 +192,12 @@ def test_ranks_that_move_apart_after_the_proof_are_told_by_sketches(fault, outco
     assert all(APART in one["NoAllReduce"]["refused"] for one in outcomes), "nor is a replay that shares none"
     assert all(one["nothing, later"]["apart"] == 0 for one in outcomes)
     assert all(one[f"{fault}, later"]["apart"] > 10 * MAX_SPREAD for one in outcomes)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_ranks_that_share_no_layers_have_samples_of_their_own(name, outcomes):
+    same = "vit-micro gives ranks 0 and 1 the same batch, and counts its samples for both"
+    assert [one[name] for one in outcomes] == [same if "first" in name else None] * 2
 
 
 @pytest.mark.parametrize("name", GATES)
