@@ -6,12 +6,16 @@ nothing; how an interval, steadiness and flags are computed may change.
 import json
 import math
 from collections.abc import Iterator
+from functools import cache
 from statistics import median
 from typing import Any
 
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.files import INSTANCES_YAML, read_text
+from fp8bench.schema.instance import Gpu
 from fp8bench.schema.record import Record, StepTimes
 from fp8bench.schema.switches import split
+from fp8bench.schema.yaml_text import parse_mapping
 from fp8bench.stats.steps import figures, slowest_rank
 from fp8bench.stats.telemetry import drawn_between
 
@@ -77,7 +81,7 @@ def contradictions(record: Record) -> list[str]:
     config, causes = record.config, list[str]()
     if config is not None and record.status == "ok":
         causes = [*_of_status(record), *_of_evidence(record, config), *_of_steps(record, config)]
-        causes += _of_telemetry(record)
+        causes += [*_of_telemetry(record), *_of_work(record, config)]
     of_ranks = [] if config is None else _of_ranks(record, config)
     return [*causes, *_of_fingerprint(record), *of_ranks, *_of_units(record), *_of_summary(record)]
 
@@ -108,7 +112,8 @@ def _of_proofs(record: Record) -> Iterator[str]:
         if _at(record, name) is None:
             yield f"its status is ok, and {name} is null"
     stated = WIDEST_OF_MODES[evidence is not None and evidence.fp8]
-    of_gate = _at(record, "parity.tolerance.input_gradient")
+    # Of several ranks, each with a gate of its own, the record has one's and the widest bound on steps.
+    of_gate = _at(record, "parity.tolerance.input_gradient") if record.what.world_size == 1 else WIDEST_ERROR
     for name, most in {
         "parity.tolerance.loss": stated["loss"],
         "evidence.executed.bound": max(of_gate, stated["input_gradient"]),
@@ -147,6 +152,25 @@ def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
     ready = alone and evidence.join == "ddp" and "parallel-setup" in split(config.te_switches)
     if evidence.join is not None and (evidence.join == "none") != alone and not ready:
         yield f"it has {config.world_size} ranks, and evidence.join is {evidence.join}"
+
+
+@cache
+def _peaks() -> dict[str, tuple[float | None, float | None]]:
+    """Return the dense peaks of each GPU by the name that its driver reports, in bf16 and fp8, in TFLOPS."""
+    listed = map(Gpu.model_validate, parse_mapping(read_text(INSTANCES_YAML), INSTANCES_YAML)["gpus"])
+    return {name: (gpu.dense_bf16_tflops, gpu.dense_fp8_tflops) for gpu in listed for name in gpu.product_names}
+
+
+def _of_work(record: Record, config: RunConfig) -> Iterator[str]:
+    """Compare the work of a step with what the GPUs can compute in its time, if their peak is known."""
+    bf16, fp8 = _peaks().get(record.device_name or "", (None, None))
+    peak = fp8 if _at(record, "evidence.fp8") and not _at(record, "evidence.emulated") else bf16
+    flops, step_time_s = _at(record, "summary.flops_per_step"), _at(record, "summary.step_time_s")
+    if peak and flops and step_time_s and (mfu := flops / (step_time_s * config.world_size * peak * 1e12)) > 1:
+        yield (
+            f"summary.flops_per_step is {flops:.3g}, {mfu:.3g} times what {config.world_size} {record.device_name} can "
+            "compute in summary.step_time_s"
+        )
 
 
 def _of_fingerprint(record: Record) -> Iterator[str]:

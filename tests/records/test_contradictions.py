@@ -175,7 +175,7 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         (put("parity.tolerance.loss", 0.06), "tolerance.loss is 0.06, where proofs allow 0.05"),
         (put("parity.tolerance.max_leakage", 1.0), "max_leakage"),
         (put("parity.tolerance.min_separation", 0.1), "min_separation is 0.1, below 0.5"),
-        (put("evidence.executed.bound", 0.5), "executed.bound is 0.5, where proofs allow 0.45"),
+        (put("evidence.executed.bound", 0.91), "executed.bound is 0.91, where proofs allow 0.9"),
         (put("evidence.executed.update_bound", 99.0), "update_bound is 99, above 0.9"),
         (put("cause", "crash"), "cause is 'crash'"),
         (put("reason", "it broke"), "reason"),
@@ -190,6 +190,8 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         (put("environment.device_name", None), "device"),
         (all_of(put("config.compile", "off"), put("evidence.compile.enabled", True)), "compile"),
         (all_of(put("config.cuda_graphs", "off"), put("evidence.graph", REPLAYED)), "graph"),
+        # More work than the GPU can do in the time: fp8's peak is twice that of bf16.
+        (put("summary.flops_per_step", 2 * 10**15), "times what 2 NVIDIA H100 80GB HBM3 can compute"),
         # The fingerprint, by which records are compared.
         (put("fingerprint", {}), "fingerprint is empty"),
         (put("fingerprint.workload", None), "names no workload"),
@@ -234,6 +236,12 @@ INVALID = {"status": "invalid", "reason": "why", "summary": None, "parity": pari
 def test_what_is_sound_contradicts_nothing():
     for record in (measured(), *rounds(0.1, 0.2), published(), sound(grad_accumulation=4)):
         assert contradictions(record) == []
+    # Half of which is more than bf16's: an fp8 mode's peak counts, and that of an unknown GPU is none.
+    faster = sound().summary.model_copy(update={"flops_per_step": int(1.5e14) * 2})
+    assert contradictions(sound().model_copy(update={"summary": faster})) == []
+    unknown = sound().environment.model_copy(update={"device_name": "NVIDIA X1"})
+    most = faster.model_copy(update={"flops_per_step": 2 * 10**18})
+    assert contradictions(sound().model_copy(update={"summary": most, "environment": unknown})) == []
     # Nor what an older record could not hold, a gate that failed, or samples of some ranks of a run that did.
     older = edited(all_of(*(put(f"summary.{name}", None) for name in GONE)))
     assert contradictions(Record.model_validate(older)) == []
@@ -250,6 +258,13 @@ def test_no_bound_of_a_proof_is_wider_than_a_record_may_have():
         assert (tolerance.max_leakage, tolerance.min_separation) == (WIDEST_LEAKAGE, LEAST_SEPARATION)
     assert complaints(Errors({"unshared": WIDEST_UNSHARED}, FP8_TOLERANCE)) == []
     assert complaints(Errors({"unshared": 1.001 * WIDEST_UNSHARED}, FP8_TOLERANCE)) != []
+
+
+def test_the_bound_on_steps_of_one_rank_is_its_gates_or_the_modes():
+    record = sound(world_size=1)
+    for bound, wrong in ((0.45, False), (0.46, True)):
+        found = contradictions(Record.model_validate(edited(put("evidence.executed.bound", bound), record)))
+        assert ["executed.bound is 0.46, where proofs allow 0.45" in one for one in found] == [True] * wrong
 
 
 def test_a_published_figure_is_checked_too():
