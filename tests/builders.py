@@ -317,6 +317,10 @@ def measured(
         ),
     }
     taken = changes.get("samples", values["samples"])
+    # No two processes take the same times.
+    warm = [tuple(time + 1e-9 * minutes for time in one.warmup_step_s) for one in taken]
+    each = zip(taken, warm, strict=True)
+    changes["samples"] = tuple(one.model_copy(update={"warmup_step_s": times}) for one, times in each)
     values["telemetry"] = tuple(telemetry(one.rank, timed_s=sum(one.step_s)) for one in taken if on_gpu)
     values["summary"] = summary(step_time_s, settled.batch_size * settled.world_size)
     return Record(**{**values, **changes})

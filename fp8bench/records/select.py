@@ -109,6 +109,7 @@ class Measurement:
     there are none. stopped: others of its mode and session. measured_on: another instance, whose rounds these are, of
     the same GPUs or as predicted (origin). elsewhere: by what share this one may differ. doubts: about a prediction.
     of_other_code: how many rounds of the session are left out, since the code of their mode or workload was another.
+    missing: numbers of rounds that the session must have had, of which there is no record.
     """
 
     rounds: tuple[Record, ...]
@@ -118,6 +119,7 @@ class Measurement:
     elsewhere: float = 0.0
     doubts: tuple[str, ...] = ()
     of_other_code: int = 0
+    missing: tuple[int, ...] = ()
 
     @property
     def latest(self) -> Record:
@@ -262,7 +264,19 @@ def _with_its_rounds(latest: Record, of_session: Iterable[Record]) -> Measuremen
     row = variant(latest), system(latest)
     alike = [record for record in together if record.status == "ok" and (variant(record), system(record)) == row]
     rounds = [record for record in alike if same_code(record, latest)]
-    return Measurement(tuple(rounds), stopped, of_other_code=len(alike) - len(rounds))
+    of_other_code = len(alike) - len(rounds)
+    return Measurement(tuple(rounds), stopped, of_other_code=of_other_code, missing=_missing(latest, together))
+
+
+def _missing(latest: Record, together: Iterable[Record]) -> tuple[int, ...]:
+    """Return the numbers up to the latest round's that no round of its configuration has, whatever became of it: what
+    stopped is run again under its own number.
+    """
+    if latest.session is None:
+        return ()
+    places = [one.session for one in together if one.session and one.config == latest.config]
+    numbers = {place.round for place in places if place.arm == latest.session.arm}
+    return tuple(number for number in range(1, max(numbers)) if number not in numbers)
 
 
 def same_code(record: Record, other: Record) -> bool:

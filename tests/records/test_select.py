@@ -134,6 +134,21 @@ def test_of_a_model_or_a_mode_that_was_edited_the_rounds_of_its_last_code_count(
     assert selected(*every[:1], *third)[0].of_other_code == 0
 
 
+def test_a_number_that_no_round_of_the_session_has_is_named_and_one_that_stopped_or_ran_otherwise_is_no_gap():
+    first, second, third, fourth = rounds(0.1, 0.1, 0.1, 0.1, **FP8)
+    row = selected(first, third, fourth)[0]
+    assert (row.rounds, row.missing) == ((first, third, fourth), (2,))
+    [said] = [mark for mark in marks(row, unit_time(row), Priced(None, 1), None) if "no record" in mark]
+    assert said == "there is no record of round 2 of its session: restore it, or measure again"
+    stopped = second.model_copy(update={"status": "failed", "reason": "it broke", "summary": None, "samples": ()})
+    otherwise = second.model_copy(update={"evidence": evidence(fp8=True, graph=replayed())})
+    for other in (second, stopped, otherwise):
+        assert [one.missing for one in selected(first, other, third, fourth) if third in one.rounds] == [()]
+    # Numbers are of each machine, and of each arm.
+    there = [one.model_copy(update={"machine": THERE}) for one in (first, fourth)]
+    assert [one.missing for one in selected(second, *there)] == [(2, 3), (1,)]
+
+
 def test_what_broke_elsewhere_is_no_round_of_this_one():
     session, settings = place(3, EARLIER), {"batch_size": 256}
     others = dict(mode="te-bf16", recipe="current", settings=settings, session=session, instance="p4d")
