@@ -226,6 +226,16 @@ def is_built_in(place: str) -> bool:
     return place.startswith("fp8bench.")
 
 
+def from_outside(mode: str, workload: str) -> tuple[str, ...]:
+    """Return where the code of these two is that is not this package's, as `package.module:Class`; the names of those
+    that are not installed here. workload: maybe with sizes.
+    """
+    plain = workload.partition(",")[0]
+    known: Mapping[str, ModeEntry | WorkloadEntry] = {**workloads(), **modes()}
+    places = (known[name].target if name in known else name for name in (mode, plain) if not name.startswith(TIMM))
+    return tuple(place for place in places if not is_built_in(place))
+
+
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
     """Split a label as `te-fp8:delayed,history=16` into entry and recipe, by default its first. Raises UsageError."""
     name, _, recipe = label.partition(":")

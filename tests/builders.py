@@ -174,6 +174,7 @@ def evidence(compiled: bool = False, attention: str | None = "sdpa:flash", **cha
     values: dict[str, Any] = {"converted_layers": 0, "total_layers": 129, "recipe": None}
     values["proof_version"] = PROOF_VERSION
     compile_evidence = CompileEvidence(enabled=compiled, reason="asked for" if compiled else "off")
+    values["executed"] = proof()
     return Evidence(attention=attention, compile=compile_evidence, **{**values, **changes})
 
 
@@ -182,7 +183,7 @@ def replayed(**changes: Any) -> GraphEvidence:
 
 
 def proof(**changes: Any) -> ExecutedEvidence:
-    values: dict[str, Any] = {"steps": 3, "batch_size": 16, "loss_error": 0.001}
+    values: dict[str, Any] = {"steps": 3, "batch_size": 16, "loss_error": 0.001, "bound": 0.1}
     return ExecutedEvidence(**{**values, "gradient_error": 0.004, "update_error": 0.02, "spread": 0.0, **changes})
 
 
@@ -316,6 +317,10 @@ def measured(
         ),
     }
     taken = changes.get("samples", values["samples"])
+    # No two processes take the same times.
+    warm = [tuple(time + 1e-9 * minutes for time in one.warmup_step_s) for one in taken]
+    each = zip(taken, warm, strict=True)
+    changes["samples"] = tuple(one.model_copy(update={"warmup_step_s": times}) for one, times in each)
     values["telemetry"] = tuple(telemetry(one.rank, timed_s=sum(one.step_s)) for one in taken if on_gpu)
     values["summary"] = summary(step_time_s, settled.batch_size * settled.world_size)
     return Record(**{**values, **changes})

@@ -236,6 +236,7 @@ def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> 
 class Schedule:
     """The rounds still to run, given what has been measured. asked: fields of each record's `Session`, as requested.
     searches: how batch sizes were found. parities: measured by a process of this session: later ones may rely on them.
+    work: what the latest record of a configuration trained, as `worker.subject.unlike_work` has it.
     """
 
     entries: Sequence[Entry]
@@ -244,6 +245,7 @@ class Schedule:
     asked: Mapping[str, Any] = field(default_factory=dict)
     searches: dict[RunConfig, BatchSearch] = field(default_factory=dict)
     parities: dict[RunConfig, Parity] = field(default_factory=dict)
+    work: dict[RunConfig, dict[str, Any]] = field(default_factory=dict)
     _times: dict[Entry, list[float]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
@@ -289,6 +291,8 @@ class Schedule:
             if record.execution is not None:
                 self._variants.setdefault(entry.config, set()).add(record.execution)
             self._work[entry] = record.fingerprint, entry.config.batch_size, entry.config.world_size
+            depends_on = record.parity.depends_on if record.parity else None
+            self.work[entry.config] = {"sizes": record.fingerprint.get("sizes"), "depends_on": depends_on}
             if record.parity is not None and record.parity.of_run is None:
                 # The latest: what it depends on may have changed since an earlier call.
                 self.parities[entry.config] = record.parity.model_copy(update={"of_run": record.run_id})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import batch_size
@@ -23,7 +23,15 @@ from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
 from fp8bench.launch.halving import MARGIN, Halving, Turn, Untried
 from fp8bench.launch.plan import Entry, Schedule, Stop
-from fp8bench.launch.prepare import REQUESTED_AS, Prepared, find_session, marks, refuse_unlike, requested_modes
+from fp8bench.launch.prepare import (
+    OTHER_SESSION,
+    REQUESTED_AS,
+    Prepared,
+    find_session,
+    marks,
+    refuse_unlike,
+    requested_modes,
+)
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Watch
 from fp8bench.launch.recipes import words_of
@@ -143,7 +151,9 @@ def run_rounds(
                 watch = begins(entry, place)
                 begun_s = time.monotonic()
                 earlier, timeout_s = schedule.parities.get(entry.config), prepared.request.timeout_s
-                given = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
+                given: dict[str, Any] = {} if earlier is None else {"earlier": earlier.model_dump(mode="json")}
+                if entry.config in schedule.work:
+                    given["work"] = schedule.work[entry.config]
                 task = Task(config=entry.config, given=given, trace=its_trace, place=place, timeout_s=timeout_s)
 
                 def noted(progress: Progress, watch: Watch = watch, seen: list[Progress] = seen) -> None:
@@ -151,6 +161,7 @@ def run_rounds(
                     watch(progress)
 
                 reports = executor.run(task, noted)
+                refuse_other_work(reports, schedule.session_id)
             except KeyboardInterrupt as interrupt:
                 interrupted, reports = interrupt, getattr(interrupt, "reports", ())
             ended_s = time.monotonic()
@@ -174,6 +185,13 @@ def run_rounds(
                 what, remedy = f"{ran}; its workers have ended{too}", _how_to_resume(schedule, prepared)
                 raise Interrupted(what, remedy, exit_code(interrupted)) from interrupted
         number += 1
+
+
+def refuse_other_work(reports: Sequence[RankReport], session_id: str) -> None:
+    """Raise UsageError if a rank found that it would not train what the session's earlier rounds did."""
+    for unlike in (one.found["unlike"] for one in reports if one.found):
+        what = f"session {session_id!r} was measured with {unlike}, and its rounds are one measurement"
+        raise UsageError(what, f"Restore the file to resume it, or {OTHER_SESSION}")
 
 
 def _work(config: RunConfig) -> object:

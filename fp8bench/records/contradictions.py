@@ -6,12 +6,16 @@ nothing; how an interval, steadiness and flags are computed may change.
 import json
 import math
 from collections.abc import Iterator
+from functools import cache
 from statistics import median
 from typing import Any
 
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.files import INSTANCES_YAML, read_text
+from fp8bench.schema.instance import Gpu
 from fp8bench.schema.record import Record, StepTimes
 from fp8bench.schema.switches import split
+from fp8bench.schema.yaml_text import parse_mapping
 from fp8bench.stats.steps import figures, slowest_rank
 from fp8bench.stats.telemetry import drawn_between
 
@@ -30,20 +34,43 @@ SAME = {
 }
 """Fields that say the same, where both are known."""
 
-AT_MOST = {
+WIDEST_ERROR, WIDEST_LEAKAGE, LEAST_SEPARATION, WIDEST_SPREAD, WIDEST_UNSHARED = 0.9, 1e-6, 0.5, 2.0**-8, 0.1
+WIDEST_OF_MODES = {False: {"loss": 0.02, "input_gradient": 0.1}, True: {"loss": 0.05, "input_gradient": 0.45}}
+"""The widest bounds that proofs set, whatever they measure (`modes.protocol`, `worker.rounding`, `execution.proof`),
+and those that a mode may state, by whether it runs in fp8. No record may have wider ones.
+"""
+
+AT_MOST: dict[str, tuple[str | float, ...]] = {
+    "parity.tolerance.logits": (WIDEST_ERROR,),
+    "parity.tolerance.input_gradient": (WIDEST_ERROR,),
+    "parity.tolerance.max_leakage": (WIDEST_LEAKAGE,),
+    "evidence.executed.update_bound": (WIDEST_ERROR,),
     "parity.tolerance.min_separation": ("parity.separation",),
     "parity.logits_error": ("parity.tolerance.logits",),
     "parity.loss_error": ("parity.tolerance.loss",),
     "parity.input_gradient_error": ("parity.tolerance.input_gradient",),
     "parity.leakage": ("parity.tolerance.max_leakage",),
     "parity.later_leakage": ("parity.tolerance.max_leakage",),
-    "evidence.executed.gradient_error": ("evidence.executed.update_bound", "evidence.executed.bound"),
-    "evidence.executed.first_gradient_error": ("evidence.executed.bound",),
-    "evidence.executed.update_error": ("evidence.executed.update_bound", "evidence.executed.bound"),
-    "evidence.executed.state_error": ("evidence.executed.bound",),
+    "parity.blocks.of_bound": (1.0,),
+    "evidence.executed.loss_error": ("parity.tolerance.loss",),
+    "evidence.executed.gradient_error": ("evidence.executed.update_bound", "evidence.executed.bound", WIDEST_ERROR),
+    "evidence.executed.first_gradient_error": ("evidence.executed.bound", WIDEST_ERROR),
+    "evidence.executed.update_error": ("evidence.executed.update_bound", "evidence.executed.bound", WIDEST_ERROR),
+    "evidence.executed.state_error": ("evidence.executed.bound", WIDEST_ERROR),
+    "evidence.executed.weight_error": (WIDEST_ERROR,),
+    "evidence.executed.spread": (WIDEST_SPREAD,),
+    "evidence.executed.unshared": (WIDEST_UNSHARED,),
+    "evidence.executed.after_loss_error": ("parity.tolerance.loss",),
+    "evidence.executed.after_gradient_error": (WIDEST_ERROR,),
     "evidence.converted_layers": ("evidence.total_layers",),
 }
-"""Fields of a run that is ok, and those that bound each: the first one that is known."""
+"""Fields of a run that is ok, and what bounds each: the first one that is known."""
+
+FINITE = ("parity.logits_error", "parity.loss_error", "parity.separation")
+EXECUTED = ("executed", *(f"executed.{name}" for name in ("loss_error", "gradient_error", "update_error", "bound")))
+"""What a run that is ok has measured: null would mean that it was not finite. Of its evidence, by the rules of proof 2,
+which have been the only ones since method 4.
+"""
 
 _FP8, _NEVER_FP8 = ("te-fp8", "torchao-float8"), ("baseline-", "te-bf16")
 """How the names of fp8bench's own modes begin that run in fp8, and of those that do not."""
@@ -54,7 +81,7 @@ def contradictions(record: Record) -> list[str]:
     config, causes = record.config, list[str]()
     if config is not None and record.status == "ok":
         causes = [*_of_status(record), *_of_evidence(record, config), *_of_steps(record, config)]
-        causes += _of_telemetry(record)
+        causes += [*_of_telemetry(record), *_of_work(record, config)]
     of_ranks = [] if config is None else _of_ranks(record, config)
     return [*causes, *_of_fingerprint(record), *of_ranks, *_of_units(record), *_of_summary(record)]
 
@@ -72,12 +99,36 @@ def _of_status(record: Record) -> Iterator[str]:
             yield f"its status is ok, and {name} is {said!r}"
     if not _at(record, "parity.passed"):
         yield f"its status is ok, and {'parity.passed is false' if record.parity else 'it has no parity'}"
-        return
+    else:
+        yield from _of_proofs(record)
+
+
+def _of_proofs(record: Record) -> Iterator[str]:
+    """Compare what the proofs of a run measured with their bounds, and these with those that proofs may set."""
+    evidence = record.evidence
+    of_steps = () if evidence is None else (f"evidence.{name}" for name in EXECUTED)
+    proved = max(record.proof_version or 1, 2 if (record.method_version or 0) >= 4 else 1)
+    for name in ("evidence", *FINITE, *(of_steps if proved >= 2 else ())):
+        if _at(record, name) is None:
+            yield f"its status is ok, and {name} is null"
+    stated = WIDEST_OF_MODES[evidence is not None and evidence.fp8]
+    # Of several ranks, each with a gate of its own, the record has one's and the widest bound on steps.
+    of_gate = _at(record, "parity.tolerance.input_gradient") if record.what.world_size == 1 else WIDEST_ERROR
+    for name, most in {
+        "parity.tolerance.loss": stated["loss"],
+        "evidence.executed.bound": max(of_gate, stated["input_gradient"]),
+    }.items():
+        if (value := _at(record, name)) is not None and value > most:
+            yield f"its status is ok, and {name} is {value:.3g}, where proofs allow {most:.3g}"
+    if (least := _at(record, "parity.tolerance.min_separation")) < LEAST_SEPARATION:
+        yield f"its status is ok, and parity.tolerance.min_separation is {least:.3g}, below {LEAST_SEPARATION}"
     for name, bounds in AT_MOST.items():
         value = _at(record, name)
-        bound = next((found for found in (_at(record, one) for one in bounds) if found is not None), None)
+        limits = [(one, _at(record, one) if isinstance(one, str) else one) for one in bounds]
+        source, bound = next((pair for pair in limits if pair[1] is not None), ("", None))
         if value is not None and bound is not None and value > bound:
-            yield f"its status is ok, and {name} is {value:.3g}, above {bounds[0]}, {bound:.3g}"
+            of = f"{source}, {bound:.3g}" if isinstance(source, str) else f"{bound:.3g}, the most that proofs allow"
+            yield f"its status is ok, and {name} is {value:.3g}, above {of}"
 
 
 def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
@@ -101,6 +152,25 @@ def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
     ready = alone and evidence.join == "ddp" and "parallel-setup" in split(config.te_switches)
     if evidence.join is not None and (evidence.join == "none") != alone and not ready:
         yield f"it has {config.world_size} ranks, and evidence.join is {evidence.join}"
+
+
+@cache
+def _peaks() -> dict[str, tuple[float | None, float | None]]:
+    """Return the dense peaks of each GPU by the name that its driver reports, in bf16 and fp8, in TFLOPS."""
+    listed = map(Gpu.model_validate, parse_mapping(read_text(INSTANCES_YAML), INSTANCES_YAML)["gpus"])
+    return {name: (gpu.dense_bf16_tflops, gpu.dense_fp8_tflops) for gpu in listed for name in gpu.product_names}
+
+
+def _of_work(record: Record, config: RunConfig) -> Iterator[str]:
+    """Compare the work of a step with what the GPUs can compute in its time, if their peak is known."""
+    bf16, fp8 = _peaks().get(record.device_name or "", (None, None))
+    peak = fp8 if _at(record, "evidence.fp8") and not _at(record, "evidence.emulated") else bf16
+    flops, step_time_s = _at(record, "summary.flops_per_step"), _at(record, "summary.step_time_s")
+    if peak and flops and step_time_s and (mfu := flops / (step_time_s * config.world_size * peak * 1e12)) > 1:
+        yield (
+            f"summary.flops_per_step is {flops:.3g}, {mfu:.3g} times what {config.world_size} {record.device_name} can "
+            "compute in summary.step_time_s"
+        )
 
 
 def _of_fingerprint(record: Record) -> Iterator[str]:

@@ -15,6 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -227,19 +228,19 @@ def sound(
     shown: Callable[[list[Record]], Iterable[Record]],
 ) -> list[Record]:
     """Return the runs that were found, without those of the `shown` (of all, oldest first; asked again if one is left
-    out) that contradict themselves or their raw parts, and without those that rely on the parity of one that is not
-    there. unread: called with what is left out, the search's own first.
+    out) that contradict themselves or their raw parts, without copies of another's process, and without those that rely
+    on the parity of one that is not there. unread: called with what is left out, the search's own first.
     """
     unread(found.broken)
     left = {kept.record.run_id: kept for kept in found}
-    checked: set[str] = set()
+    checked, processes = set[str](), dict[object, str]()
     for tries in itertools.count():
         records = [kept.record for kept in left.values()]
         believed = records if tries >= MANY else list(shown(records))
         relied = [of for one in believed if one.parity and (of := one.parity.of_run) in left]
         new = dict.fromkeys(one for one in (*(one.run_id for one in believed), *relied) if one not in checked)
         checked.update(new)
-        wrong = {one: bad for one in new if isinstance(bad := layout.whole(left[one].path, Record), Broken)}
+        wrong = {one: bad for one in new if isinstance(bad := _of_own(left[one].path, Record, processes), Broken)}
         if not new:
             there = {record.run_id: record for record in records}
             lost = {one.run_id: lacks_parity(one, there) for one in believed}
@@ -249,6 +250,19 @@ def sound(
         unread(list(wrong.values()))
         left = {run_id: kept for run_id, kept in left.items() if run_id not in wrong}
     return records
+
+
+def _of_own(path: Path, model: type[SomeRecord], processes: dict[object, str]) -> SomeRecord | Broken:
+    """Return the whole record; a run whose steps are those of another's process is broken, since no two take the same
+    times to the last digit. processes: found so far, with the run of each that was read first.
+    """
+    record = layout.whole(path, model)
+    if not isinstance(record, Record) or not record.samples:
+        return record
+    steps = sha256(json.dumps([(rank.warmup_step_s, rank.step_s) for rank in record.samples]).encode()).digest()
+    first = processes.setdefault((record.config, steps), record.run_id)
+    copied = Broken(path, f"has every step time of {first}, so it is a copy of it", "Move it away", readable=True)
+    return record if first == record.run_id else copied
 
 
 def lacks_parity(record: Record, there: Mapping[str, Record]) -> str:
@@ -268,11 +282,11 @@ def verify(folder: Path, models: Mapping[str, type[RecordHead]]) -> tuple[int, d
     """
     here, own = layout.survey(folder), kept_files(folder)
     bad = {one.path: one.reason for one in here.broken}
-    runs: dict[Path, Record] = {}
+    runs, processes = dict[Path, Record](), dict[object, str]()
     for one in here.seen:
         path, model = one.path, models.get(one.kind)
         astray = here.astray(one) if path.parent.name != PUBLISHED else None
-        record = layout.whole(path, model) if model else Broken(path, f"is of the unknown kind {one.kind!r}")
+        record = _of_own(path, model, processes) if model else Broken(path, f"is of the unknown kind {one.kind!r}")
         if isinstance(record, Broken):
             bad[path] = record.reason
         elif (twice := name_twice(text_if_any(path))) is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, TypeVar
 
+from fp8bench import registry
 from fp8bench.config.request import OF_ALL
 from fp8bench.records.layout import SomeRecord
 from fp8bench.schema.config import Device, RunConfig
@@ -107,6 +108,8 @@ class Measurement:
     """A row of a table. rounds: its `ok` records of one machine and software, oldest first; or the one that says why
     there are none. stopped: others of its mode and session. measured_on: another instance, whose rounds these are, of
     the same GPUs or as predicted (origin). elsewhere: by what share this one may differ. doubts: about a prediction.
+    of_other_code: how many rounds of the session are left out, since the code of their mode or workload was another.
+    missing: numbers of rounds that the session must have had, of which there is no record.
     """
 
     rounds: tuple[Record, ...]
@@ -115,6 +118,8 @@ class Measurement:
     origin: Literal["same-gpu", "predicted"] | None = None
     elsewhere: float = 0.0
     doubts: tuple[str, ...] = ()
+    of_other_code: int = 0
+    missing: tuple[int, ...] = ()
 
     @property
     def latest(self) -> Record:
@@ -150,7 +155,7 @@ def variant(record: Record) -> Key:
     """Return what makes two records two rows and not two tries of one."""
     # Up to format 3 this was not recorded, and there was no other way.
     joined = record.joined or ("ddp" if record.what.world_size > 1 else "none")
-    return (*_asked(record), record.execution, record.attention, joined)
+    return (*_asked(record), record.execution, record.attention, joined, _work(record))
 
 
 def _asked(record: Record) -> Key:
@@ -257,8 +262,31 @@ def _with_its_rounds(latest: Record, of_session: Iterable[Record]) -> Measuremen
     if invalid := Filter(status="invalid").of(stopped):
         return Measurement((invalid[-1],))
     row = variant(latest), system(latest)
-    rounds = [record for record in together if record.status == "ok" and (variant(record), system(record)) == row]
-    return Measurement(tuple(rounds), stopped)
+    alike = [record for record in together if record.status == "ok" and (variant(record), system(record)) == row]
+    rounds = [record for record in alike if same_code(record, latest)]
+    of_other_code = len(alike) - len(rounds)
+    return Measurement(tuple(rounds), stopped, of_other_code=of_other_code, missing=_missing(latest, together))
+
+
+def _missing(latest: Record, together: Iterable[Record]) -> tuple[int, ...]:
+    """Return the numbers up to the latest round's that no round of its configuration has, whatever became of it: what
+    stopped is run again under its own number.
+    """
+    if latest.session is None:
+        return ()
+    places = [one.session for one in together if one.session and one.config == latest.config]
+    numbers = {place.round for place in places if place.arm == latest.session.arm}
+    return tuple(number for number in range(1, max(numbers)) if number not in numbers)
+
+
+def same_code(record: Record, other: Record) -> bool:
+    """Return whether two rounds of one configuration ran the same code, as far as known. That of fp8bench's own modes
+    and workloads is told by its release, since the digests of older records differ where nothing else does.
+    """
+    mine, theirs = (one.parity.depends_on if one.parity else None for one in (record, other))
+    if mine == theirs or None in (mine, theirs) or record.config != other.config:
+        return True
+    return not registry.from_outside(record.what.mode, record.what.workload)
 
 
 def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:

@@ -16,7 +16,7 @@ import torch
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.schema.rank import Evidence, Parity, RankReport
 from fp8bench.stats.steps import PROFILED_STEPS, Length
 from fp8bench.worker import parity, subject
@@ -39,24 +39,44 @@ from fp8bench.worker.plugin import INSTEAD, Bindings
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.rank_report import NOT_PROFILED, Aside, reported, to_evidence
-from fp8bench.worker.subject import check_workload, depends_on, facts_of, make_mode, make_workload, relied_on
+from fp8bench.worker.subject import (
+    check_workload,
+    depends_on,
+    facts_of,
+    make_mode,
+    make_workload,
+    relied_on,
+    unlike_work,
+)
 from fp8bench.worker.timing import Training, compiled_to, time_steps, train
 from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
 
 
 def measure(
-    config: RunConfig, rank: int, device: torch.device, aside: Aside, earlier: dict[str, Any] | None = None
+    config: RunConfig,
+    rank: int,
+    device: torch.device,
+    aside: Aside,
+    earlier: dict[str, Any] | None = None,
+    work: dict[str, Any] | None = None,
 ) -> RankReport:
     """Run one rank inside its group; a refusal is a report too, with what was found before it. earlier: the parity that
-    another process of the session measured. Raises RunFailed without memory, which must end waiting siblings too.
+    another process of the session measured. work: what it trained. Raises RunFailed without memory, which must end
+    waiting siblings too.
     """
     of_session = None if earlier is None else Parity.model_validate(earlier)
-    return reported(lambda found: _stages(config, rank, device, aside, found, of_session), rank, config, aside)
+    return reported(lambda found: _stages(config, rank, device, aside, found, of_session, work), rank, config, aside)
 
 
 def _stages(
-    config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any], earlier: Parity | None
+    config: RunConfig,
+    rank: int,
+    device: torch.device,
+    aside: Aside,
+    found: dict[str, Any],
+    earlier: Parity | None,
+    work: dict[str, Any] | None,
 ) -> None:
     progress = ProgressFile(aside.progress)
     # The gate needs one batch, so no loader has to start its processes; the images are the same.
@@ -69,7 +89,7 @@ def _stages(
         before = None if ours else Bindings.of(of_gate.build(device), of_gate)
     mode = make_mode(config)
     workload = make_workload(config)
-    proof, choice = proved(config, mode, of_gate, rank, device, found, progress, before, earlier)
+    proof, choice = proved(config, mode, of_gate, rank, device, found, progress, before, earlier, work)
 
     aside.keep(RankReport(**found))
     reset_peaks(device)
@@ -125,9 +145,11 @@ def proved(
     progress: ProgressFile,
     before: Bindings | None = None,
     earlier: Parity | None = None,
+    work: dict[str, Any] | None = None,
 ) -> tuple[Proof, Choice]:
     """Return the model as the gate proved it, and how it will be executed; fill in the report's environment, facts,
-    parity and evidence. Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
+    parity and evidence. Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate; and
+    if this is not the session's `work`, ModeUnavailable for the launcher, which keeps no record of it.
     """
     specialize()
     with agreement():
@@ -141,6 +163,10 @@ def proved(
     found["facts"] = facts_of(workload, config, device, choice.strategy.sharded)
     progress.stage("building")
     digest = depends_on(config, found["environment"])
+    with agreement():
+        if work is not None and (unlike := unlike_work(work, found["facts"], digest, config)):
+            found["found"] = {"unlike": unlike}
+            raise ModeUnavailable(unlike, "Restore the file")
     earlier = relied_on(earlier, digest, device)
     built = partial(progress.stage, "proving")
     proof = parity.prove(mode, workload, rank, device, choice.strategy, built, before, earlier)

@@ -8,10 +8,11 @@ import os
 import platform
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -130,21 +131,44 @@ def environment(device: torch.device, packages: Sequence[str] = ()) -> Environme
 
 
 def depends_on(config: RunConfig, environment: Environment) -> str:
-    """Return a digest of configuration, versions, driver, GPU and variables, and of the code: fp8bench, and what
-    this process has loaded that is not installed, as a user's model is.
+    """Return a digest of configuration, versions, driver, GPU and variables, and of the code: fp8bench, and what this
+    process has loaded that is not installed, as a user's model, or is of the package of a mode or workload from
+    outside. Which installed modules are loaded depends on what ran before, and tells nothing.
     """
     found = sha256(f"{METHOD_VERSION} {PROOF_VERSION} {config.model_dump_json()}".encode())
     found.update(repr(sorted((software_of(environment) or {}).items())).encode())
-    # By their names first: thousands of modules are loaded, and few are not installed.
-    paths = sysconfig.get_paths().values()
+    # By their names first: thousands of modules are loaded, and few are not installed. Packages lie beside their
+    # metadata, which need not be in a folder of this interpreter (`pip install --target`).
+    paths = {*sysconfig.get_paths().values(), *(path for path in sys.path if any(Path(path).glob("*.dist-info")))}
     of_packages = tuple({*paths, *(str(Path(path).resolve()) for path in paths)})
-    named = {of for one in list(sys.modules.values()) if (of := getattr(one, "__file__", None))}
-    others = (Path(of).resolve() for of in named if of.endswith(".py") and not of.startswith(of_packages))
+    outside = {
+        place.partition(":")[0].partition(".")[0] for place in registry.from_outside(config.mode, config.workload)
+    }
+    loaded = [(name.partition(".")[0], getattr(one, "__file__", None) or "") for name, one in [*sys.modules.items()]]
+    named = {of for root, of in loaded if root in outside or not of.startswith(of_packages)}
+    others = (Path(of).resolve() for of in named if of.endswith(".py"))
     own = Path(fp8bench.__file__).resolve().parent.rglob("*.py")
     # Some of torch's modules give the name of no file.
     for path in sorted({*own, *filter(Path.is_file, others)}):
         found.update(str(path).encode() + path.read_bytes())
     return found.hexdigest()
+
+
+def unlike_work(work: Mapping[str, Any], facts: WorkloadFacts, digest: str, config: RunConfig) -> str:
+    """Return in what words this process would train something else than an earlier round of its session; empty if the
+    same. work: that round's `sizes` of the model and digest (`depends_on`), None where unknown.
+    """
+    sizes, before = work["sizes"] or facts.sizes, work["depends_on"]
+    names = dict.fromkeys([*sizes, *facts.sizes])
+    unlike = [
+        f"{name} {sizes.get(name)} (now {facts.sizes.get(name)})"
+        for name in names
+        if sizes.get(name) != facts.sizes.get(name)
+    ]
+    outside = registry.from_outside(config.mode, config.workload)
+    if not unlike and outside and before not in (None, digest):
+        unlike = [f"other code of {' and '.join(outside)}"]
+    return ", ".join(unlike)
 
 
 def relied_on(earlier: Parity | None, digest: str, device: torch.device) -> Parity | None:

@@ -140,12 +140,12 @@ def executed(error, *warnings):
     ("ran", "warnings", "worst"),
     [
         # That rank 0 alone is profiled is no difference.
-        ([evidence(fp8=True, fp8_kernels=True), evidence(fp8=True)], (), None),
+        ([evidence(executed=None, fp8=True, fp8_kernels=True), evidence(executed=None, fp8=True)], (), None),
         (
-            [evidence(), evidence(attention="sdpa:math"), evidence()],
+            [evidence(executed=None), evidence(executed=None, attention="sdpa:math"), evidence(executed=None)],
             *(("ranks [1] ran something else than rank 0",), None),
         ),
-        ([evidence(warnings=("fp8 is emulated",))] * 2, ("fp8 is emulated",), None),
+        ([evidence(executed=None, warnings=("fp8 is emulated",))] * 2, ("fp8 is emulated",), None),
         # Of steps as executed the worst errors are kept, and none where a rank has none.
         ([executed(0.01), executed(0.02)], (), 0.02),
         ([executed(0.01), executed(None, "too little memory")], ("too little memory",), None),

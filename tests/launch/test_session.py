@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from builders import config, instance, machine_called, measured, rank_samples, reports_of, steps_about
+from builders import SIZES, config, instance, machine_called, measured, rank_samples, reports_of, steps_about
 from cli.calling import call_python
 from kept import documents, record_paths
 
@@ -21,7 +21,7 @@ from fp8bench.launch.signals import Interrupt, process_began_s
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.records.results import read_record
-from fp8bench.schema.errors import Interrupted, ModeUnavailable
+from fp8bench.schema.errors import Interrupted, ModeUnavailable, UsageError
 from fp8bench.schema.rank import Parity, RankReport
 from fp8bench.worker.progress import STAGES, Progress
 
@@ -42,7 +42,7 @@ class FakeExecutor(Executor):
 
     def __init__(self, results_dir, *answers):
         self.results_dir, self.answers, self.closed = results_dir, list(answers or [OK]), False
-        self.on_disk_before, self.ran, self.traces, self.earlier = [], [], [], []
+        self.on_disk_before, self.ran, self.traces, self.earlier, self.work = [], [], [], [], []
 
     def close(self):
         self.closed = True
@@ -53,6 +53,7 @@ class FakeExecutor(Executor):
         self.traces.append(task.trace)
         earlier = task.given.get("earlier")
         self.earlier.append(earlier and Parity.model_validate(earlier))
+        self.work.append(task.given.get("work"))
         watch(Progress("timing", 5, 0.1))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
@@ -112,6 +113,21 @@ def test_later_processes_may_rely_on_the_parity_of_the_latest_that_measured_its_
     again = first.model_copy(update={"run_id": "of other code"})
     turns.restore([first, again])
     assert turns.parities[TE_FP8.config].of_run == again.run_id
+
+
+def test_a_round_of_other_work_than_the_sessions_earlier_ones_ends_it_without_a_record(tmp_path):
+    changed = RankReport(
+        rank=0, status="unsupported", reason="depth 32 (now 16)", found={"unlike": "depth 32 (now 16)"}
+    )
+    executor = FakeExecutor(tmp_path, OK, [changed])
+    running = session(executor, BASELINE, rounds=2)
+    kept = next(running)
+
+    with pytest.raises(UsageError, match=r"'a-session' was measured with depth 32 \(now 16\)") as refused:
+        next(running)
+    assert refused.value.remedy == "Restore the file to resume it, or choose another name with --session"
+    assert (executor.work, executor.closed) == ([None, {"sizes": SIZES, "depends_on": None}], True)
+    assert record_paths(tmp_path) == [kept.path]
 
 
 def test_every_record_is_on_disk_before_the_next_turn_starts_and_the_first_keeps_the_trace_asked_for(tmp_path):

@@ -25,12 +25,23 @@ from builders import (
 
 from fp8bench import registry
 from fp8bench.launch.assemble import assemble
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.records import layout, results
-from fp8bench.records.contradictions import contradictions
+from fp8bench.records.contradictions import (
+    LEAST_SEPARATION,
+    WIDEST_ERROR,
+    WIDEST_LEAKAGE,
+    WIDEST_OF_MODES,
+    WIDEST_SPREAD,
+    WIDEST_UNSHARED,
+    contradictions,
+)
 from fp8bench.records.files import Broken
 from fp8bench.records.results import verify
 from fp8bench.schema.files import ROOT
 from fp8bench.schema.record import Record, ThroughputRecord
+from fp8bench.worker import rounding
+from fp8bench.worker.execution.proof import MAX_SPREAD_IN_LAYERS, Errors, complaints
 
 Document = dict[str, Any]
 NOW = datetime(2026, 11, 21, 10, 15, tzinfo=UTC)
@@ -103,6 +114,12 @@ FIGURES = (
     *("step_time_s", "median_step_s", "data_wait_s", "data_wait_share", "host_s", "host_lead_s", "idle_share"),
     *("backward_s", "joules_per_unit", "units_per_kwh", "sm_clock_mhz", "loss_last"),
 )
+OF_STEPS = (
+    *("loss_error", "gradient_error", "update_error", "first_gradient_error", "weight_error", "state_error"),
+    *("spread", "unshared", "after_loss_error", "after_gradient_error"),
+)
+OFF = {"blocks": 3, "output_error": 0.1, "input_gradient_error": 0.1, "weight_gradient_error": 0.1, "of_bound": 7.0}
+OFF |= {"closest": "blocks.0", "compared_weights": 9, "rounding_weights": []}
 OTHER_WORK = {"workload": "vit", "optimizer": "AdamW(lr=1)", "accumulation": 2, "data": "device", "method_version": 2}
 REPLAYED = json.loads(replayed().model_dump_json())
 POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j", "memory.0.peak_allocated_bytes")
@@ -143,6 +160,23 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         (put("parity.leakage", 0.5), "leakage"),
         (put("parity.separation", 0.1), "separation"),
         (put("parity.reason", "the gradient is 0"), "reason"),
+        # What a proof measured, and bounds that none sets.
+        *((put(f"evidence.executed.{name}", 5.0), f"{name} is 5, above") for name in OF_STEPS),
+        *((put(f"evidence.executed.{name}", None), f"executed.{name} is null") for name in OF_STEPS[:3]),
+        *((put(f"parity.{name}", None), f"{name} is null") for name in ("logits_error", "loss_error", "separation")),
+        *(
+            (put(name, None), f"{name} is null")
+            for name in ("evidence", "evidence.executed", "evidence.executed.bound")
+        ),
+        (all_of(put("evidence.proof_version", None), put("evidence.executed", None)), "evidence.executed is null"),
+        (put("parity.blocks", OFF), "of_bound is 7, above 1, the most that proofs allow"),
+        (put("parity.tolerance.logits", 99.0), "tolerance.logits is 99, above 0.9, the most that proofs allow"),
+        (put("parity.tolerance.input_gradient", 99.0), "tolerance.input_gradient is 99"),
+        (put("parity.tolerance.loss", 0.06), "tolerance.loss is 0.06, where proofs allow 0.05"),
+        (put("parity.tolerance.max_leakage", 1.0), "max_leakage"),
+        (put("parity.tolerance.min_separation", 0.1), "min_separation is 0.1, below 0.5"),
+        (put("evidence.executed.bound", 0.91), "executed.bound is 0.91, where proofs allow 0.9"),
+        (put("evidence.executed.update_bound", 99.0), "update_bound is 99, above 0.9"),
         (put("cause", "crash"), "cause is 'crash'"),
         (put("reason", "it broke"), "reason"),
         # Evidence.
@@ -156,6 +190,8 @@ POSITIVE = ("summary.joules_per_unit", "summary.host_s", "telemetry.0.energy_j",
         (put("environment.device_name", None), "device"),
         (all_of(put("config.compile", "off"), put("evidence.compile.enabled", True)), "compile"),
         (all_of(put("config.cuda_graphs", "off"), put("evidence.graph", REPLAYED)), "graph"),
+        # More work than the GPU can do in the time: fp8's peak is twice that of bf16.
+        (put("summary.flops_per_step", 2 * 10**15), "times what 2 NVIDIA H100 80GB HBM3 can compute"),
         # The fingerprint, by which records are compared.
         (put("fingerprint", {}), "fingerprint is empty"),
         (put("fingerprint.workload", None), "names no workload"),
@@ -200,6 +236,12 @@ INVALID = {"status": "invalid", "reason": "why", "summary": None, "parity": pari
 def test_what_is_sound_contradicts_nothing():
     for record in (measured(), *rounds(0.1, 0.2), published(), sound(grad_accumulation=4)):
         assert contradictions(record) == []
+    # Half of which is more than bf16's: an fp8 mode's peak counts, and that of an unknown GPU is none.
+    faster = sound().summary.model_copy(update={"flops_per_step": int(1.5e14) * 2})
+    assert contradictions(sound().model_copy(update={"summary": faster})) == []
+    unknown = sound().environment.model_copy(update={"device_name": "NVIDIA X1"})
+    most = faster.model_copy(update={"flops_per_step": 2 * 10**18})
+    assert contradictions(sound().model_copy(update={"summary": most, "environment": unknown})) == []
     # Nor what an older record could not hold, a gate that failed, or samples of some ranks of a run that did.
     older = edited(all_of(*(put(f"summary.{name}", None) for name in GONE)))
     assert contradictions(Record.model_validate(older)) == []
@@ -207,6 +249,22 @@ def test_what_is_sound_contradicts_nothing():
     failed = sound().model_copy(update=FAILED)
     assert contradictions(failed.model_copy(update={"samples": failed.samples[:1]})) == []
     assert contradictions(failed.model_copy(update={"samples": failed.samples[:1] * 2})) != []
+
+
+def test_no_bound_of_a_proof_is_wider_than_a_record_may_have():
+    assert (rounding.MOST, MAX_SPREAD_IN_LAYERS) == (WIDEST_ERROR, WIDEST_SPREAD)
+    for fp8, tolerance in ((False, BF16_TOLERANCE), (True, FP8_TOLERANCE)):
+        assert WIDEST_OF_MODES[fp8] == {name: getattr(tolerance, name) for name in WIDEST_OF_MODES[fp8]}
+        assert (tolerance.max_leakage, tolerance.min_separation) == (WIDEST_LEAKAGE, LEAST_SEPARATION)
+    assert complaints(Errors({"unshared": WIDEST_UNSHARED}, FP8_TOLERANCE)) == []
+    assert complaints(Errors({"unshared": 1.001 * WIDEST_UNSHARED}, FP8_TOLERANCE)) != []
+
+
+def test_the_bound_on_steps_of_one_rank_is_its_gates_or_the_modes():
+    record = sound(world_size=1)
+    for bound, wrong in ((0.45, False), (0.46, True)):
+        found = contradictions(Record.model_validate(edited(put("evidence.executed.bound", bound), record)))
+        assert ["executed.bound is 0.46, where proofs allow 0.45" in one for one in found] == [True] * wrong
 
 
 def test_a_published_figure_is_checked_too():

@@ -8,9 +8,11 @@ import pytest
 from builders import (
     environment,
     evidence,
+    fingerprint,
     invalid,
     machine_called,
     measured,
+    parity,
     place,
     published,
     replayed,
@@ -20,6 +22,8 @@ from builders import (
 from report.made_gemm import gemm_record, sweep_record
 
 from fp8bench.config.request import OWN
+from fp8bench.kinds.priced import Priced
+from fp8bench.kinds.run.rounds import marks, unit_time
 from fp8bench.records.select import (
     NO_ROW_OF_ITS_OWN,
     Filter,
@@ -98,6 +102,8 @@ ROWS = {
     **{
         f"another {name} is another row whatever its session is called": ([*mine, *theirs], [(mine, []), (theirs, [])])
         for name, mine, theirs in (
+            ("depth", nightly(0, fingerprint=fingerprint(sizes={"depth": 16})), nightly(0.5)),
+            ("method", nightly(0, fingerprint=fingerprint(method_version=3)), nightly(0.5)),
             ("machine", nightly(0, machine=None), nightly(0.5, machine=THERE)),
             ("software", nightly(0, **versions("2.11.0")), nightly(0.5, **versions("2.12.0"))),
         )
@@ -113,6 +119,34 @@ ROWS = {
 @pytest.mark.parametrize(("records", "found"), ROWS.values(), ids=ROWS)
 def test_rounds_that_make_a_row(records, found):
     assert selected(*records) == [Measurement(tuple(ok), tuple(stopped)) for ok, stopped in found]
+
+
+@pytest.mark.parametrize(("work", "left_out"), [({"workload": "net:Net"}, 1), ({"workload": "vit-huge"}, 0)])
+def test_of_a_model_or_a_mode_that_was_edited_the_rounds_of_its_last_code_count(work, left_out):
+    first, second = (nightly(at, settings=work, parity=parity(depends_on=f"of {at}")) for at in (0, 5))
+    third = nightly(9, settings={**work, "steps": 4}, parity=parity(depends_on="of other settings"))[:1]
+    every = [*first[:1], *second, *third]
+    [row] = selected(*every[:3])
+    assert (list(row.rounds), row.of_other_code) == (every[left_out:3], left_out)
+    said = [mark for mark in marks(row, unit_time(row), Priced(None, 1), None) if "other" in mark]
+    assert len(said) == left_out
+    # A digest is of the settings too: those of unlike settings say nothing of the code.
+    assert selected(*every[:1], *third)[0].of_other_code == 0
+
+
+def test_a_number_that_no_round_of_the_session_has_is_named_and_one_that_stopped_or_ran_otherwise_is_no_gap():
+    first, second, third, fourth = rounds(0.1, 0.1, 0.1, 0.1, **FP8)
+    row = selected(first, third, fourth)[0]
+    assert (row.rounds, row.missing) == ((first, third, fourth), (2,))
+    [said] = [mark for mark in marks(row, unit_time(row), Priced(None, 1), None) if "no record" in mark]
+    assert said == "there is no record of round 2 of its session: restore it, or measure again"
+    stopped = second.model_copy(update={"status": "failed", "reason": "it broke", "summary": None, "samples": ()})
+    otherwise = second.model_copy(update={"evidence": evidence(fp8=True, graph=replayed())})
+    for other in (second, stopped, otherwise):
+        assert [one.missing for one in selected(first, other, third, fourth) if third in one.rounds] == [()]
+    # Numbers are of each machine, and of each arm.
+    there = [one.model_copy(update={"machine": THERE}) for one in (first, fourth)]
+    assert [one.missing for one in selected(second, *there)] == [(2, 3), (1,)]
 
 
 def test_what_broke_elsewhere_is_no_round_of_this_one():

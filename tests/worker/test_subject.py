@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from builders import config, environment, parity
+from builders import SIZES, config, environment, parity, workload_facts
 from outside.outside_plugins import TinyLinear
 from worker import faulty_blocks
 from worker.faulty_blocks import output, replaced
@@ -21,7 +21,7 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker import memory, subject
 from fp8bench.worker.parity import prove
 from fp8bench.worker.rank_report import compile_failure, out_of_memory
-from fp8bench.worker.subject import check_workload, depends_on, make_workload, relied_on
+from fp8bench.worker.subject import check_workload, depends_on, make_workload, relied_on, unlike_work
 from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro
 
@@ -133,6 +133,38 @@ def test_a_digest_differs_with_settings_software_and_a_models_code_and_is_otherw
         file.write_text(text)
         others.append(depends_on(config(), environment()))
     assert len({*here, *others}) == 8
+
+
+def test_a_digest_holds_what_is_installed_only_of_a_plug_ins_own_package(tmp_path, monkeypatch):
+    (tmp_path / "of_some-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "of_some.py"
+
+    def digest(text, workload):
+        file.write_text(text)
+        return depends_on(config(workload=workload), environment())
+
+    none = digest("a = 1", "vit-huge"), digest("a = 1", "of_some:Net")
+    monkeypatch.setitem(sys.modules, "of_some", SimpleNamespace(__file__=str(file)))
+    # Whether it was loaded by then tells nothing of what is measured.
+    assert digest("a = 1", "vit-huge") == digest("a = 2", "vit-huge") == none[0]
+    assert len({none[1], digest("a = 1", "of_some:Net"), digest("a = 2", "of_some:Net")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("work", "mode", "told"),
+    [
+        ({"sizes": SIZES, "depends_on": "digest"}, "a-mode", ""),
+        ({"sizes": None, "depends_on": None}, "a-mode", ""),
+        ({"sizes": {**SIZES, "depth": 16}, "depends_on": "before"}, "a-mode", "depth 16 (now 32)"),
+        ({"sizes": {**SIZES, "source": "1a"}, "depends_on": "digest"}, "te-bf16", "source 1a (now None)"),
+        ({"sizes": SIZES, "depends_on": "before"}, "a-mode", "other code of a-mode"),
+        # fp8bench's own, which its release and its commit tell.
+        ({"sizes": SIZES, "depends_on": "before"}, "te-bf16", ""),
+    ],
+)
+def test_what_a_session_trained_before_and_this_process_does_not_is_named(work, mode, told):
+    assert unlike_work(work, workload_facts(), "digest", config(mode)) == told
 
 
 @pytest.mark.usefixtures("process_group")

@@ -207,6 +207,12 @@ def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterator[str]:
     checkouts = dict.fromkeys(str(checkout_of(one.environment)) for one in measurement.rounds)
     if len(checkouts) > 1:
         yield f"its rounds are of unlike commits of fp8bench: {', '.join(checkouts)}"
+    if changed := measurement.of_other_code:
+        every = len(measurement.rounds) + changed
+        yield doubt(f"{changed} of {every} rounds are left out: the code of the mode or workload was another then")
+    if lost := measurement.missing:
+        named = f"round{'s' if len(lost) > 1 else ''} {', '.join(map(str, lost))}"
+        yield doubt(f"there is no record of {named} of its session: restore it, or measure again")
     if stopped := measurement.stopped:
         every, last = len(measurement.rounds) + len(stopped), stopped[-1]
         yield doubt(f"{len(stopped)} of {every} rounds {last.status}: {last.reason}")
