@@ -228,19 +228,19 @@ def sound(
     shown: Callable[[list[Record]], Iterable[Record]],
 ) -> list[Record]:
     """Return the runs that were found, without those of the `shown` (of all, oldest first; asked again if one is left
-    out) that contradict themselves or their raw parts, without copies of another's process, and without those that rely
-    on the parity of one that is not there. unread: called with what is left out, the search's own first.
+    out) that contradict themselves or their raw parts, and without those that rely on the parity of one that is not
+    there. unread: called with what is left out, the search's own first.
     """
     unread(found.broken)
     left = {kept.record.run_id: kept for kept in found}
-    checked, processes = set[str](), dict[object, str]()
+    checked: set[str] = set()
     for tries in itertools.count():
         records = [kept.record for kept in left.values()]
         believed = records if tries >= MANY else list(shown(records))
         relied = [of for one in believed if one.parity and (of := one.parity.of_run) in left]
         new = dict.fromkeys(one for one in (*(one.run_id for one in believed), *relied) if one not in checked)
         checked.update(new)
-        wrong = {one: bad for one in new if isinstance(bad := _of_own(left[one].path, Record, processes), Broken)}
+        wrong = {one: bad for one in new if isinstance(bad := layout.whole(left[one].path, Record), Broken)}
         if not new:
             there = {record.run_id: record for record in records}
             lost = {one.run_id: lacks_parity(one, there) for one in believed}
