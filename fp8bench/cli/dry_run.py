@@ -110,8 +110,8 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
 
     columns: tuple[Column[Any], ...] = (
         word("variant", lambda row: row[0].label),
-        *(word(name, partial(_of_run, name)) for name in differing),
         word("execution", lambda row: None if alike else "cannot run here" if row[0].obstacle else row[1]),
+        *(word(name, partial(_of_run, name)) for name in differing),
         Column("a round", lambda row: row[0].seconds, duration),
         Column("all rounds", lambda row: _span(row[0].all_s, duration), str),
         Column("cost", lambda row: _span(row[0].usd, MONEY), str, unit="USD"),
