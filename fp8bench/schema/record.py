@@ -29,7 +29,7 @@ from fp8bench.schema.switches import Switches
 
 SCHEMA_VERSION = 13
 METHOD_VERSION = 4
-PROOF_VERSION = 2
+PROOF_VERSION = 3
 
 Source = Literal["measured", "published", "external"]
 

@@ -14,7 +14,7 @@ from report.made_gemm import gemm_record
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records.files import samples_path
 from fp8bench.schema.errors import MeasurementInvalid, UsageError
-from fp8bench.schema.record import SCHEMA_VERSION
+from fp8bench.schema.record import PROOF_VERSION, SCHEMA_VERSION
 
 
 def rows(outcome):
@@ -158,7 +158,7 @@ def test_its_row_rests_on_the_others_and_it_is_refused_where_it_is_named(folder)
 
 
 def test_rows_of_an_older_proof_are_told_in_one_note(tmp_path, command, rows_of):
-    for mode, version in (("baseline-bf16", None), ("te-bf16", 2)):
+    for mode, version in (("baseline-bf16", None), ("te-bf16", PROOF_VERSION)):
         for record in rounds(0.1, 0.1004, 0.0997, mode=mode, session_id="monday", instance="h100-1x"):
             proved = record.evidence.model_copy(update={"proof_version": version})
             keep(record.model_copy(update={"evidence": proved}), tmp_path / "results")
@@ -166,7 +166,7 @@ def test_rows_of_an_older_proof_are_told_in_one_note(tmp_path, command, rows_of)
     assert "h100-1x:baseline-bf16/eager" in note
     assert "te-bf16" not in note
     versions = {row["mode"]: row["proof_version"] for row in rows_of("compare", "h100-1x")}
-    assert versions == {"baseline-bf16": 1, "te-bf16": 2}
+    assert versions == {"baseline-bf16": 1, "te-bf16": PROOF_VERSION}
 
 
 OF_P5 = "key: p5\ngpu: H100-SXM5-80GB\ngpu_count: 8\n"
