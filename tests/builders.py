@@ -7,7 +7,9 @@ import hashlib
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from itertools import count
 from typing import Any, Literal
+from zlib import crc32
 
 from fp8bench.schema.config import RunConfig, mode_label
 from fp8bench.schema.instance import Instance, Price
@@ -39,6 +41,9 @@ from fp8bench.schema.record import (
     Session,
     Summary,
 )
+
+PROCESSES = count()
+"""Numbers of processes whose reports were made: no two take the same times to the last digit."""
 
 
 def rank_samples(
@@ -317,8 +322,9 @@ def measured(
         ),
     }
     taken = changes.get("samples", values["samples"])
-    # No two processes take the same times.
-    warm = [tuple(time + 1e-9 * minutes for time in one.warmup_step_s) for one in taken]
+    # No two processes take the same times to the last digit.
+    own = 1e-9 * minutes + 1e-6 * (crc32(instance.encode()) % 1000)
+    warm = [tuple(time + own for time in one.warmup_step_s) for one in taken]
     each = zip(taken, warm, strict=True)
     changes["samples"] = tuple(one.model_copy(update={"warmup_step_s": times}) for one, times in each)
     values["telemetry"] = tuple(telemetry(one.rank, timed_s=sum(one.step_s)) for one in taken if on_gpu)
@@ -408,13 +414,18 @@ def invalid(
     return measured(instance, mode, recipe, **{**values, **changes})
 
 
-def rank_report(rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), **changes: Any) -> RankReport:
+def rank_report(
+    rank: int = 0,
+    step_s: tuple[float, ...] = (0.1, 0.1, 0.1),
+    warmup_step_s: tuple[float, ...] = (1.0, 1.0),
+    **changes: Any,
+) -> RankReport:
     values: dict[str, Any] = {
         "environment": environment(),
         "facts": workload_facts(),
         "evidence": evidence(),
         "parity": parity(),
-        "samples": rank_samples(rank, step_s),
+        "samples": rank_samples(rank, step_s, warmup_step_s=warmup_step_s),
         "memory": RankMemory(rank=rank, peak_allocated_bytes=2**30, peak_reserved_bytes=2**31, peak_host_bytes=2**32),
         "telemetry": telemetry(rank, timed_s=sum(step_s)),
     }
@@ -435,8 +446,14 @@ def reports_of(
         "evidence": evidence(recipe=settled.recipe, fp8=fp8, emulated=fp8 and not on_gpu),
         **changes,
     }
+    warmup_step_s = (1 + 1e-9 * next(PROCESSES),) * 2
     return [
-        rank_report(rank, steps, **{"telemetry": telemetry(rank, timed_s=sum(steps)) if on_gpu else None, **values})
+        rank_report(
+            rank,
+            steps,
+            warmup_step_s,
+            **{"telemetry": telemetry(rank, timed_s=sum(steps)) if on_gpu else None, **values},
+        )
         for rank in range(settled.world_size)
     ]
 

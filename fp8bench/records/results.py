@@ -233,14 +233,15 @@ def sound(
     """
     unread(found.broken)
     left = {kept.record.run_id: kept for kept in found}
-    checked: set[str] = set()
+    checked, processes = set[str](), dict[object, str]()
     for tries in itertools.count():
         records = [kept.record for kept in left.values()]
         believed = records if tries >= MANY else list(shown(records))
         relied = [of for one in believed if one.parity and (of := one.parity.of_run) in left]
         new = dict.fromkeys(one for one in (*(one.run_id for one in believed), *relied) if one not in checked)
         checked.update(new)
-        wrong = {one: bad for one in new if isinstance(bad := layout.whole(left[one].path, Record), Broken)}
+        read = ((one, _of_own(left[one].path, Record, processes)) for one in new)
+        wrong = {one: bad for one, bad in read if isinstance(bad, Broken)}
         if not new:
             there = {record.run_id: record for record in records}
             lost = {one.run_id: lacks_parity(one, there) for one in believed}
