@@ -25,23 +25,12 @@ from builders import (
 
 from fp8bench import registry
 from fp8bench.launch.assemble import assemble
-from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.records import layout, results
-from fp8bench.records.contradictions import (
-    LEAST_SEPARATION,
-    WIDEST_ERROR,
-    WIDEST_LEAKAGE,
-    WIDEST_OF_MODES,
-    WIDEST_SPREAD,
-    WIDEST_UNSHARED,
-    contradictions,
-)
+from fp8bench.records.contradictions import contradictions
 from fp8bench.records.files import Broken
 from fp8bench.records.results import verify
 from fp8bench.schema.files import ROOT
 from fp8bench.schema.record import Record, ThroughputRecord
-from fp8bench.worker import rounding
-from fp8bench.worker.execution.proof import MAX_SPREAD_IN_LAYERS, Errors, complaints
 
 Document = dict[str, Any]
 NOW = datetime(2026, 11, 21, 10, 15, tzinfo=UTC)
@@ -249,15 +238,6 @@ def test_what_is_sound_contradicts_nothing():
     failed = sound().model_copy(update=FAILED)
     assert contradictions(failed.model_copy(update={"samples": failed.samples[:1]})) == []
     assert contradictions(failed.model_copy(update={"samples": failed.samples[:1] * 2})) != []
-
-
-def test_no_bound_of_a_proof_is_wider_than_a_record_may_have():
-    assert (rounding.MOST, MAX_SPREAD_IN_LAYERS) == (WIDEST_ERROR, WIDEST_SPREAD)
-    for fp8, tolerance in ((False, BF16_TOLERANCE), (True, FP8_TOLERANCE)):
-        assert WIDEST_OF_MODES[fp8] == {name: getattr(tolerance, name) for name in WIDEST_OF_MODES[fp8]}
-        assert (tolerance.max_leakage, tolerance.min_separation) == (WIDEST_LEAKAGE, LEAST_SEPARATION)
-    assert complaints(Errors({"unshared": WIDEST_UNSHARED}, FP8_TOLERANCE)) == []
-    assert complaints(Errors({"unshared": 1.001 * WIDEST_UNSHARED}, FP8_TOLERANCE)) != []
 
 
 def test_the_bound_on_steps_of_one_rank_is_its_gates_or_the_modes():

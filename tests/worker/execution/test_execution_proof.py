@@ -17,13 +17,30 @@ from worker.faulty_blocks import Scaled
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.protocol import Rounding as Rounds
+from fp8bench.records.contradictions import (
+    LEAST_SEPARATION,
+    WIDEST_ERROR,
+    WIDEST_LEAKAGE,
+    WIDEST_OF_MODES,
+    WIDEST_SPREAD,
+    WIDEST_UNSHARED,
+)
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.stats.steps import PROOF_STEPS
+from fp8bench.worker import rounding
 from fp8bench.worker.execution import decide as decide_module
 from fp8bench.worker.execution import optimizers, proof, reference
 from fp8bench.worker.execution.decide import copies_size
 from fp8bench.worker.execution.optimizers import UpdateRule, make_optimizer
-from fp8bench.worker.execution.proof import MAX_SPREAD, Apart, Errors, Rounding, complaints, loss_error
+from fp8bench.worker.execution.proof import (
+    MAX_SPREAD,
+    MAX_SPREAD_IN_LAYERS,
+    Apart,
+    Errors,
+    Rounding,
+    complaints,
+    loss_error,
+)
 from fp8bench.worker.execution.reference import NotProved, plain_steps
 from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
 from fp8bench.worker.memory import fits, size
@@ -374,3 +391,12 @@ class TestDecided:
         with pytest.raises(ModeUnavailable, match="memory does not suffice") as refusal:
             decided(parts=some_parts(), again=Full, cuda_graphs=asked)
         assert refusal.value.cause == "oom"
+
+
+def test_no_bound_of_a_proof_is_wider_than_a_record_may_have():
+    assert (rounding.MOST, MAX_SPREAD_IN_LAYERS) == (WIDEST_ERROR, WIDEST_SPREAD)
+    for fp8, tolerance in ((False, BF16_TOLERANCE), (True, FP8_TOLERANCE)):
+        assert WIDEST_OF_MODES[fp8] == {name: getattr(tolerance, name) for name in WIDEST_OF_MODES[fp8]}
+        assert (tolerance.max_leakage, tolerance.min_separation) == (WIDEST_LEAKAGE, LEAST_SEPARATION)
+    assert complaints(Errors({"unshared": WIDEST_UNSHARED}, FP8_TOLERANCE)) == []
+    assert complaints(Errors({"unshared": 1.001 * WIDEST_UNSHARED}, FP8_TOLERANCE)) != []
