@@ -323,7 +323,7 @@ def measured(
     }
     taken = changes.get("samples", values["samples"])
     # No two processes take the same times to the last digit.
-    own = 1e-9 * minutes + 1e-6 * (crc32(instance.encode()) % 1000)
+    own = 1e-9 * minutes + 1e-12 * (crc32(instance.encode()) % 1000)
     warm = [tuple(time + own for time in one.warmup_step_s) for one in taken]
     each = zip(taken, warm, strict=True)
     changes["samples"] = tuple(one.model_copy(update={"warmup_step_s": times}) for one, times in each)
