@@ -249,12 +249,13 @@ def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[
     if not rows or not others:
         return []
     other = max(others, key=_worth)
-    first, *rest = (Pair(row=against(row, other), reference=other) for row in sorted(rows, key=_worth, reverse=True))
+    pairs = (Pair(row=against(row, other), reference=other) for row in sorted(rows, key=_worth, reverse=True))
+    first = next(pairs)
     if first.row.speedup_vs_reference is None:
         return []
     if first.decided or first.gain <= 0:
         return [first]
-    certain = (pair.model_copy(update={"unsure": first}) for pair in rest if pair.row.decided and pair.gain > 0)
+    certain = (pair.model_copy(update={"unsure": first}) for pair in pairs if pair.row.decided and pair.gain > 0)
     return [next(certain, first)]
 
 

@@ -131,7 +131,7 @@ class UpdateRule:
         return kept[name]
 
 
-FEW = 1 << 26
+FOLLOWED = 1 << 26
 """Of so many numbers, 0.25 GB, a step is followed after timing."""
 
 OF_CHANGE, OF_WEIGHT = 1e-4, 2.4e-7
@@ -162,10 +162,10 @@ def missed(parts: Parts, steps: int) -> list[str]:
 
 
 def few_weights(parts: Parts) -> dict[str, Tensor]:
-    """Return copies of what this rank holds of the smallest weights, FEW numbers in all."""
+    """Return copies of what this rank holds of the smallest weights, FOLLOWED numbers at most."""
     sizes = sorted((weight.numel(), name) for name, weight in trained_weights(parts.plain).items())
     sums = accumulate(size for size, _ in sizes)
-    names = [name for (_, name), numbers in zip(sizes, sums, strict=True) if numbers <= FEW]
+    names = [name for (_, name), numbers in zip(sizes, sums, strict=True) if numbers <= FOLLOWED]
     return {name: local(trained_weights(parts.plain)[name]).detach().clone() for name in names}
 
 
