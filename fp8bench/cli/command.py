@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import field, make_dataclass
 from pathlib import Path
-from typing import Any, get_origin
+from typing import TYPE_CHECKING, Any, get_origin
 
 import typer
 from pydantic import create_model
@@ -19,12 +19,13 @@ from fp8bench.cli.options import Unread
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
 from fp8bench.config.options import Options, kind_of, options_of, read, words_of
-from fp8bench.config.request import OPTIONS, Resolved, RunRequest, resolve, unknown_variable
 from fp8bench.schema.address import address_of, local
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen, read_text
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
-from fp8bench.schema.yaml_text import parse_mapping
+
+if TYPE_CHECKING:
+    from fp8bench.config.request import Resolved
 
 HELP_ALL = "--help-all"
 COMMON = ("instance", "name", "record", "form", "results_dir", "help")
@@ -80,6 +81,9 @@ def command(
     models = {"": create_model("Given", __base__=Options, **given), **models}  # type: ignore[call-overload]
     fields = [one for model in models.values() for one in fields_of(model)]
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        # Imported here, as below: commands that measure nothing have none of these options.
+        from fp8bench.config.request import RunRequest
+
         omitted = NOT_IN.get(name, frozenset()) | given.keys()
         fields = [*(one for one in fields_of(RunRequest) if one[0] not in omitted), *fields]
     # typer reads the options from a class as it does from a function, and makes an object of the words.
@@ -121,8 +125,11 @@ def _one_of(words: Sequence[str]) -> Callable[[], list[str]]:
     return lambda: list(words)
 
 
-def resolved(settings: Mapping[str, Any], config: Path | None) -> Resolved:
+def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
     """Return the settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
+    from fp8bench.config.request import resolve
+    from fp8bench.schema.yaml_text import parse_mapping
+
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     # Read once, because a pipe (`--config <(...)`) has nothing left for a second reader.
     if config is None:
@@ -211,6 +218,8 @@ def obeyed(command: str, words: Sequence[str]) -> Set[str]:
     """Return the settings that a command takes from FP8BENCH_ variables. words: its arguments."""
     flags = {word.partition("=")[0] for word in words}
     if command in MERGE_SOURCES:
+        from fp8bench.config.request import OPTIONS
+
         return OPTIONS.keys() - NOT_IN.get(command, frozenset())
     if command in registry.KINDS and "--record" not in flags:
         variables: frozenset[str] = registry.kind(command).variables(flags)
@@ -223,6 +232,8 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
         return []
+    from fp8bench.config.request import OPTIONS, unknown_variable
+
     name, lines = command.rpartition(" ")[2], []
     known = {variable_of(option): option for option in OPTIONS}
     settings = obeyed(name, words)

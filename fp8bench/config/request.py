@@ -24,13 +24,12 @@ from pydantic.fields import FieldInfo
 from fp8bench import registry
 from fp8bench.config.options import Folder, Options, Share, invalid, options_of
 from fp8bench.schema import option as limits
-from fp8bench.schema.config import AUTO, Device, RunConfig, VariantSettings, mode_label
+from fp8bench.schema.config import AUTO, OF_ALL, Device, RunConfig, VariantSettings, mode_label
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import UsdPerHour
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import PREFIX, ByDevice, Option, flag_of, variable_of
-from fp8bench.schema.yaml_text import line_of
 
 MAX_ROUNDS = 30  # where the number of rounds is not fixed: an hour or two of four modes on a GPU
 
@@ -175,9 +174,6 @@ HELP = "fp8bench run --help"
 VARIANTS = "variants"
 """The field of a file. It is not an option, because a command line has no room for it."""
 
-OF_ALL = frozenset({"warmup", "steps", "min_time_s", "workers", "seed"})
-"""How a measurement is made; the same for all variants that are compared."""
-
 OWN = tuple(name for name in OBEYED_BY_WORKERS if name not in OF_ALL)
 """The settings that a variant may have: all those that a table distinguishes rows by, or marks."""
 
@@ -280,6 +276,9 @@ class _File(NamedTuple):
 
     def line(self, *where: str | int) -> int:
         """Return the line of a field, which may be spelt with dashes."""
+        # Imported here: a fault alone needs a line.
+        from fp8bench.schema.yaml_text import line_of
+
         *within, last = where
         spelt = (last, last.replace("_", "-")) if isinstance(last, str) else (last,)
         return max(line_of(self.text, (*within, name)) for name in spelt)

@@ -1,4 +1,4 @@
-"""The catalogue: configs/instances.yaml, and what a user's files add to it. A file of a single instance
+"""The catalogue: configs/instances.json, and what a user's files add to it. A file of a single instance
 (results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price far from the catalogue's is the
 user's, and marked as doubted: the rate of one GPU or of a month is easily mistaken for a machine's hour. A snapshot of
 offers is read as strictly.
@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
+from fp8bench.schema.files import INSTANCES_JSON, Frozen, bytes_of, read_text, wrong_field
 from fp8bench.schema.instance import (
     FIELDS,
     INSTANCE_FILE,
@@ -31,7 +31,6 @@ from fp8bench.schema.instance import (
     Unread,
     read_own,
 )
-from fp8bench.schema.yaml_text import line_of, parse_mapping
 
 _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
 
@@ -49,7 +48,7 @@ class Listed(Frozen):
 
 @cache
 def load() -> Catalog:
-    return laid_over(Catalog.model_construct(instances={}, gpus={}), INSTANCES_YAML)
+    return laid_over(Catalog.model_construct(instances={}, gpus={}), INSTANCES_JSON)
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
@@ -98,12 +97,18 @@ def laid_over(catalog: Catalog, path: Path) -> Catalog:
         offered = [catalog.instances[key] for key in prices]
         return _with(catalog, *(one.model_copy(update={"prices": prices[one.key] + one.prices}) for one in offered))
     text = read_text(path)
-    document = parse_mapping(text, path)
-    if "key" in document:
-        own = read_own(text, path)
-        return _with(catalog, _joined(own, catalog.instances.get(own.key), path, text))
     try:
-        listed = Listed.model_validate(document)
+        if path == INSTANCES_JSON:
+            listed = Listed.model_validate_json(text)
+        else:
+            # Imported here: the program's own catalogue needs no YAML, whose parser takes a tenth of an answer's time.
+            from fp8bench.schema.yaml_text import parse_mapping
+
+            document = parse_mapping(text, path)
+            if "key" in document:
+                own = read_own(text, path)
+                return _with(catalog, _joined(own, catalog.instances.get(own.key), path, text))
+            listed = Listed.model_validate(document)
     except ValidationError as error:
         raise wrong_field(error, path, text) from error
     names = {"instances": [one.key for one in listed.instances], "gpus": [one.name for one in listed.gpus]}
@@ -137,6 +142,8 @@ def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Ins
 
 
 def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
+    from fp8bench.schema.yaml_text import line_of
+
     return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)
 
 

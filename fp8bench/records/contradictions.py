@@ -11,11 +11,9 @@ from statistics import median
 from typing import Any
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.files import INSTANCES_YAML, read_text
-from fp8bench.schema.instance import Gpu
+from fp8bench.schema.files import INSTANCES_JSON, read_text
 from fp8bench.schema.record import Record, StepTimes
 from fp8bench.schema.switches import split
-from fp8bench.schema.yaml_text import parse_mapping
 from fp8bench.stats.steps import figures, slowest_rank
 from fp8bench.stats.telemetry import drawn_between
 
@@ -157,8 +155,11 @@ def _of_evidence(record: Record, config: RunConfig) -> Iterator[str]:
 @cache
 def _peaks() -> dict[str, tuple[float | None, float | None]]:
     """Return the dense peaks of each GPU by the name that its driver reports, in bf16 and fp8, in TFLOPS."""
-    listed = map(Gpu.model_validate, parse_mapping(read_text(INSTANCES_YAML), INSTANCES_YAML)["gpus"])
-    return {name: (gpu.dense_bf16_tflops, gpu.dense_fp8_tflops) for gpu in listed for name in gpu.product_names}
+    return {
+        name: (gpu["dense_bf16_tflops"], gpu["dense_fp8_tflops"])
+        for gpu in json.loads(read_text(INSTANCES_JSON))["gpus"]
+        for name in gpu.get("product_names", ())
+    }
 
 
 def _of_work(record: Record, config: RunConfig) -> Iterator[str]:

@@ -10,9 +10,8 @@ from operator import attrgetter
 from typing import Literal, TypeVar
 
 from fp8bench import registry
-from fp8bench.config.request import OF_ALL
 from fp8bench.records.layout import SomeRecord
-from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.config import OF_ALL, Device, RunConfig
 from fp8bench.schema.errors import Status
 from fp8bench.schema.execution import VARIANTS, OptimizerName, Variant, variant_of, variants_of
 from fp8bench.schema.machine import HARDWARE, RELEASE, MachineIdentity, Software, differences, same_machine, software_of

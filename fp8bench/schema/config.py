@@ -138,6 +138,9 @@ class RunConfig(OfMode):
         return with_switches(self.mode_label, self.te_switches)
 
 
+OF_ALL = frozenset({"warmup", "steps", "min_time_s", "workers", "seed"})
+"""How a measurement is made: the same for all variants that are compared, and nothing that distinguishes two rows."""
+
 AUTO = "auto"  # the value of --batch-size that fits the batch to the memory of the machine
 
 Fit = Literal["fits", "no headroom", "executed otherwise", "too large"]

@@ -17,7 +17,7 @@ _INSTALLED = _PACKAGE / "packaged"
 ROOT = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent
 """The root of the files that travel with the program: inside the package in a wheel, the repository's in a checkout."""
 
-INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
+INSTANCES_JSON = ROOT / "configs" / "instances.json"
 PUBLISHED_RESULTS = ROOT / "results" / "published"
 PREDICTION_ERRORS_JSON = ROOT / "configs" / "prediction-errors.json"
 

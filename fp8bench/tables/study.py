@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import RecordHead
 from fp8bench.tables import document as doc
-from fp8bench.tables.chart import Figure, drawing
 from fp8bench.tables.document import NOTHING
 from fp8bench.tables.written import Interval, number, with_interval
+
+if TYPE_CHECKING:
+    from fp8bench.tables.chart import Figure
 
 
 def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
@@ -207,12 +209,15 @@ class Study(Generic[RecordT, ReportT]):
     notes: Callable[[Sequence[ReportT], Sequence[str]], Sequence[str]]
     warned: Callable[[ReportT], Sequence[str]] = attrgetter("warnings")
     lines: Callable[[Sequence[ReportT]], doc.CsvLines]
-    figures: Callable[[ReportT], Mapping[str, Callable[[ReportT], Figure]]] = lambda _report: {}
+    figures: "Callable[[ReportT], Mapping[str, Callable[[ReportT], Figure]]]" = lambda _report: {}
 
     def document(
         self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog, options: Any = None
     ) -> doc.Document:
         """Return the document. groups: the same records, those of the same work together, which share their tables."""
+        # Imported here: most tables have no figure.
+        from fp8bench.tables.chart import drawing
+
         of_groups = [self.reports(group, catalog, options) for group in groups]
         of_id = {record.run_id: report for record, report in zip(chain(*groups), chain(*of_groups), strict=True)}
         every = [of_id[record.run_id] for record in records]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fp8bench.config.options import read_sizes, sized, sizes_of
-from fp8bench.config.request import OBEYED_BY_WORKERS, OF_ALL, OPTIONS, OWN, RunRequest, resolve
+from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, OWN, RunRequest, resolve
 from fp8bench.registry import find_workload, switches_of, unit_of
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import OF_ALL, RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import ROOT
 from fp8bench.schema.option import flag_of, variable_of

@@ -3,20 +3,20 @@ own file beside the results adds prices, and makes no other machine of an instan
 strictly, joined by their days, and never written over.
 """
 
+import json
 import re
 from collections import Counter
 from datetime import date
 from functools import partial, reduce
 
 import pytest
-import yaml
 from kept import put
 
 from fp8bench.pricing.catalog import find, laid_over, load, load_beside, read_snapshot, require_read
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import instances
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import INSTANCES_YAML
+from fp8bench.schema.files import INSTANCES_JSON
 from fp8bench.schema.instance import FIELDS
 
 TWO_INSTANCES = """\
@@ -65,7 +65,7 @@ def overlay(tmp_path):
 
 def test_every_price_has_a_source_or_a_reason_every_name_is_there_once_and_found_and_no_fp8_peak_without_a_unit():
     prices = [(one.key, price) for one in PACKAGED.instances.values() for price in one.prices]
-    document = yaml.safe_load(INSTANCES_YAML.read_text(encoding="utf-8"))
+    document = json.loads(INSTANCES_JSON.read_text(encoding="utf-8"))
     product_names = Counter(name for gpu in PACKAGED.gpus.values() for name in gpu.product_names)
 
     assert {price.usd_per_hour is None for _, price in prices} == {True, False}
