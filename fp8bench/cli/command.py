@@ -15,7 +15,7 @@ from pydantic import create_model
 from typer.core import TyperCommand
 
 from fp8bench import registry
-from fp8bench.cli.options import Unread
+from fp8bench.cli.options import AsJson, Unread
 from fp8bench.cli.output import warn
 from fp8bench.cli.program import GROUPS
 from fp8bench.config.options import Options, kind_of, options_of, read, words_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fp8bench.config.request import Resolved
 
 HELP_ALL = "--help-all"
-COMMON = ("instance", "name", "record", "form", "results_dir", "help")
+COMMON = ("instance", "name", "record", "form", "as_json", "results_dir", "help")
 """Options that many commands have, behind their own in help."""
 
 SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -78,6 +78,8 @@ def command(
     models = models or {name: one for name, one in of_class.items() if issubclass(one, Options)}
     own = [one for one in parameters if one.name not in models and one.kind is not one.VAR_KEYWORD]
     given = {one.name: (one.annotation, ... if one.default is one.empty else one.default) for one in own}
+    if "form" in given:
+        given["as_json"] = AsJson, False
     models = {"": create_model("Given", __base__=Options, **given), **models}  # type: ignore[call-overload]
     fields = [one for model in models.values() for one in fields_of(model)]
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
@@ -190,8 +192,10 @@ class Command(TyperCommand):
             values |= {name: made} if name else vars(made)
             given |= vars(made)
         origin = {name: getattr(ctx.get_parameter_source(name), "name", "") for name in ("form", "results_dir")}
-        if given.get("as_json") and given.get("form") != "json" and origin["form"] == "COMMANDLINE":
-            raise UsageError(f"both --json and --format {given['form']} were given", "Give one of them")
+        if "form" in values and values.pop("as_json"):
+            if values["form"] != "json" and origin["form"] == "COMMANDLINE":
+                raise UsageError(f"both --json and --format {values['form']} were given", "Give one of them")
+            values["form"] = "json"
         folders = given.get("results_dir", ())
         folders = [Path(str(local(one))) for one in (folders if isinstance(folders, tuple) else [folders]) if one]
         # Of `compare` and `scaling` a mistyped folder would not be noticed: they have published figures to show.

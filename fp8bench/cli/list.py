@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fp8bench import registry
-from fp8bench.cli.options import AsJson, FormOfTables, argument, option
+from fp8bench.cli.options import FormOfTables, argument, option
 from fp8bench.cli.output import load_catalog, require_read, show
 from fp8bench.config.options import Folder
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
@@ -25,12 +25,11 @@ _in = ", ".join
 
 
 def modes(
-    as_json: AsJson = False,
     fields: Annotated[bool, Option("The fields of recipes, as in te-fp8:delayed,history=16")] = False,
+    form: FormOfTables = "table",
 ) -> None:
     """List the precision modes, their recipes, the default first, and with --fields what a recipe has."""
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
-    form = "json" if as_json else "table"
     if not fields:
         data = [{name: getattr(e, name) for name in ("name", "recipes", "default_on", "summary")} for e in shown]
         _list(MODES, shown, form, data)
@@ -54,10 +53,8 @@ def modes(
 def workloads(
     name: Annotated[str | None, argument("NAME", "Look at its model; `timm` or 'timm:eva*' lists timm's.")] = None,
     form: FormOfTables = "table",
-    as_json: AsJson = False,
 ) -> None:
     """List the workloads, or look at what the model of one is made of."""
-    form = "json" if as_json else form
     if name is None:
         known = registry.workloads().values()
         data = [{key: getattr(e, key) for key in ("name", "default_on", "summary")} for e in known]
@@ -79,15 +76,15 @@ def workloads(
 
 
 def instances(
-    as_json: Annotated[bool, Option("Print every price with its source, as JSON", flags=("--json",))] = False,
+    form: FormOfTables = "table",
     results_dir: Annotated[Folder, option("DIR", "Where own instances are.")] = Path("results"),
 ) -> None:
-    """List the instances: GPUs, and the newest known on-demand price of each."""
+    """List the instances: GPUs, and the newest known on-demand price of each; as JSON every price with its source."""
     catalog = load_catalog(results_dir)
     require_read(catalog, ())
     today = PriceQuery(as_of=date.today(), current=True, machine=ANY_MACHINE)
     rows = [(instance, choose(instance.prices, today)) for instance in catalog.instances.values()]
-    _list(INSTANCES, rows, "json" if as_json else "table", [instance for instance, _ in rows])
+    _list(INSTANCES, rows, form, [instance for instance, _ in rows])
 
 
 def _list(columns: Sequence[Column[RowT]], rows: Sequence[RowT], form: str, data: object) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fp8bench import registry
 from fp8bench.cli.command import resolved
-from fp8bench.cli.options import AsJson, Emit, Form, option
+from fp8bench.cli.options import Emit, Form, option
 from fp8bench.cli.output import load_catalog, log, require_script, show, write_script
 from fp8bench.cli.progress import OfSweep, shown
 from fp8bench.config.request import LATEST, RunRequest, resolve
@@ -62,7 +62,6 @@ def sweep(
     quiet: Annotated[bool, Option("No progress; warnings and errors only")] = False,
     emit: Emit = None,
     form: Form = "table",
-    as_json: AsJson = False,
     **settings: Any,
 ) -> None:
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
@@ -72,7 +71,7 @@ def sweep(
     planned = _planned(request, values, machine, look_steps, budget, emit is not None)
     launching.require_budget(planned)
     if dry_run:
-        show(plan_document(planned), "json" if as_json else form)
+        show(plan_document(planned), form)
         return
     require_script(emit, [] if planned.halving.candidates else [planned.prepared.entries[0].config])
     register(planned.prepared, request.price, date.today(), log)
@@ -88,7 +87,7 @@ def sweep(
         told = OfSweep(planned.budget.usd_per_hour, on)
         found, spent_s, turns = launching.run_sweep(planned, Executor(), told.begins, told.ended)
     _require_any(planned, found)
-    show(document(planned, found, spent_s, turns), "json" if as_json else form)
+    show(document(planned, found, spent_s, turns), form)
     winner = found.standings().leaders[0]
     write_script(emit, (found.rounds.get(winner) or [found.looks[winner]])[-1:])
 
