@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_JSON, Frozen, bytes_of, read_text, wrong_field
@@ -39,16 +39,22 @@ ABSURD = 5
 
 
 class Listed(Frozen):
-    """A file of many: the catalogue. meta: for those who edit it."""
+    """The catalogue as a file. meta: for those who edit it."""
 
-    meta: dict[str, Any] = Field(default_factory=dict)
-    instances: tuple[Instance, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
+    meta: dict[str, Any]
+    instances: tuple[Instance, ...]
+    gpus: tuple[Gpu, ...]
 
 
 @cache
 def load() -> Catalog:
-    return laid_over(Catalog.model_construct(instances={}, gpus={}), INSTANCES_JSON)
+    """Return the catalogue that travels with the program."""
+    text = read_text(INSTANCES_JSON)
+    try:
+        listed = Listed.model_validate_json(text)
+    except ValidationError as error:
+        raise wrong_field(error, INSTANCES_JSON, text) from error
+    return Catalog(instances={one.key: one for one in listed.instances}, gpus={one.name: one for one in listed.gpus})
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
@@ -84,9 +90,7 @@ def _may_be_of(path: Path) -> frozenset[str]:
 
 
 def laid_over(catalog: Catalog, path: Path) -> Catalog:
-    """Return the catalogue with a file's entries: one instance or a snapshot, whose prices go first; or lists, which
-    replace entries of the same name. Raises UsageError with the file's line.
-    """
+    """Return the catalogue with a file, an instance or a snapshot; its prices go first. Raises UsageError with line."""
     if path.suffix == SNAPSHOT_SUFFIX:
         prices: dict[str, tuple[Price, ...]] = {}
         for offer in read_snapshot(path, list(catalog.instances)):
@@ -97,27 +101,8 @@ def laid_over(catalog: Catalog, path: Path) -> Catalog:
         offered = [catalog.instances[key] for key in prices]
         return _with(catalog, *(one.model_copy(update={"prices": prices[one.key] + one.prices}) for one in offered))
     text = read_text(path)
-    try:
-        if path == INSTANCES_JSON:
-            listed = Listed.model_validate_json(text)
-        else:
-            # Imported here: the program's own catalogue needs no YAML, whose parser takes a tenth of an answer's time.
-            from fp8bench.schema.yaml_text import parse_mapping
-
-            document = parse_mapping(text, path)
-            if "key" in document:
-                own = read_own(text, path)
-                return _with(catalog, _joined(own, catalog.instances.get(own.key), path, text))
-            listed = Listed.model_validate(document)
-    except ValidationError as error:
-        raise wrong_field(error, path, text) from error
-    names = {"instances": [one.key for one in listed.instances], "gpus": [one.name for one in listed.gpus]}
-    for section, found in names.items():
-        for place, name in enumerate(found):
-            if name in found[:place]:
-                raise _error(path, text, (section, place), f"{name!r} is there twice", "Keep one of them")
-    gpus = {**catalog.gpus, **{gpu.name: gpu for gpu in listed.gpus}}
-    return _with(catalog, *listed.instances).model_copy(update={"gpus": gpus})
+    own = read_own(text, path)
+    return _with(catalog, _joined(own, catalog.instances.get(own.key), path, text))
 
 
 def _with(catalog: Catalog, *instances: Instance) -> Catalog:

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import yaml
 from builders import in_one_file, machine_called, measured, profile, published, rounds
 from cli.calling import invoked
 from kept import record_paths
@@ -27,7 +26,7 @@ from fp8bench.records import layout, results
 from fp8bench.records.files import samples_path
 from fp8bench.records.results import verify
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.files import INSTANCES_JSON, PREDICTION_ERRORS_JSON, read_text
+from fp8bench.schema.files import PREDICTION_ERRORS_JSON, read_text
 from fp8bench.schema.record import Record, ThroughputRecord
 from fp8bench.schema.yaml_text import parse_mapping
 
@@ -151,10 +150,6 @@ def read_every_way(path: Path) -> None:
 
 def of_instance(path: Path) -> None:
     catalogs.load_beside([path])
-    of_catalogue(path)
-
-
-def of_catalogue(path: Path) -> None:
     catalogs.laid_over(catalogs.load(), path)
 
 
@@ -166,11 +161,6 @@ def of_config(path: Path) -> None:
 READERS: dict[str, tuple[str, list[bytes], Callable[[Path], object]]] = {
     "record": ("r.json", [path.read_bytes() for path in GOLDEN], read_every_way),
     "instance": ("mine/instance.yaml", [INSTANCE], of_instance),
-    "catalogue": (
-        "instances.yaml",
-        [yaml.safe_dump(json.loads(INSTANCES_JSON.read_bytes()), sort_keys=False).encode()[:3000]],
-        of_catalogue,
-    ),
     "prices": ("prices/20260501.csv", [SNAPSHOT], of_instance),
     "configuration": ("c.yaml", [CONFIG], of_config),
     "trace": ("t.json", [TRACE, gzip.compress(TRACE, mtime=0)], read_trace),
