@@ -188,7 +188,7 @@ OWN_MODULE = WorkloadEntry(
 )
 """A class of the user's own, which is found from the current directory."""
 
-_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_MODULE = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 
 KINDS = {
     "run": "Training steps of whole models, with what they cost.",
@@ -287,8 +287,8 @@ def timm_models() -> list[str]:
 
 def _is_of_a_module(name: str) -> bool:
     module, _, member = name.partition(":")
-    if not _MODULE.fullmatch(name) or "." in module or not member.islower():
-        return bool(_MODULE.fullmatch(name))
+    if not re.fullmatch(_MODULE, name) or "." in module or not member.islower():
+        return bool(re.fullmatch(_MODULE, name))
     # In lower case and without a dot it may as well be a mistyped family, unless there is such a module.
     return PathFinder.find_spec(module, [os.getcwd(), *sys.path]) is not None
 

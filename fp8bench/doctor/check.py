@@ -210,7 +210,7 @@ def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
 
 def scrub(text: str, names: Iterable[str] = ()) -> str:
     """Return the text without UUIDs, addresses, people's folders, and `names`."""
-    text = UUID.sub(HIDDEN, without(text, ()))
+    text = re.sub(UUID, HIDDEN, without(text, ()))
     text = _PATH.sub(lambda match: short_path(match[0]), text)
     for name in sorted(names, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", HIDDEN, text)

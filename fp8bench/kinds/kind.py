@@ -42,16 +42,16 @@ BUDGET_USD = Limit(10**12, "nobody spends more")
 
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 HOURS = {"h": 1.0, "d": 24.0, "w": 168.0}
-COUNT = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
-TIME = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) *([hdw])", re.IGNORECASE)
-PRICE = re.compile(r"([^=]*[^= ]) *= *((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?)", re.IGNORECASE)
-CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
+COUNT = r"([0-9][0-9,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?|\.[0-9]+) *([kmgbt]?)"
+TIME = r"([0-9]{1,6}(?:\.[0-9]+)?) *([hdw])"
+PRICE = r"([^=]*[^= ]) *= *((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)"
+CONDITION = r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *"
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {"=": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
 
 
-def _scaled(pattern: re.Pattern[str], scales: Mapping[str, float], what: str) -> BeforeValidator:
+def _scaled(pattern: str, scales: Mapping[str, float], what: str) -> BeforeValidator:
     def read(text: object) -> float:
-        found = pattern.fullmatch(str(text).strip())
+        found = re.fullmatch(pattern, str(text).strip(), re.IGNORECASE)
         if found is None:
             raise ValueError(f"it is not {what}")
         return float(found[1].replace(",", "")) * scales[found[2].lower()]
@@ -122,7 +122,7 @@ class View(Options):
         """What each row must meet, e.g. `mode=te-fp8`, `gain>0`, `batch!=64`. Raises UsageError for an invalid one."""
         conditions = []
         for text in self.filter:
-            found = CONDITION.fullmatch(text)
+            found = re.fullmatch(CONDITION, text)
             if found is None or not found[3]:
                 what = f"--filter {quoted(text)} is not COLUMN, one of {' '.join(OPERATORS)}, and a value"
                 raise UsageError(what, "Give, for example, --filter mode=te-fp8 or --filter 'gain>0'")
@@ -136,7 +136,7 @@ MAY_NOT_FIT = "it may not fit"  # ends the mark of a prediction that leaves too 
 
 def parse_price(text: str) -> tuple[str, float]:
     """Parse e.g. `p5=60`: an instance and USD an hour. Raises UsageError."""
-    found = PRICE.fullmatch(text.strip())
+    found = re.fullmatch(PRICE, text.strip())
     name, price = (found[1], float(found[2])) if found else ("", 0.0)
     if price < 1e-6:
         what = f"--price {quoted(text)} is not INSTANCE=USD: a name, and a price above 0 in USD an hour"

@@ -32,7 +32,7 @@ from fp8bench.schema.instance import (
     read_own,
 )
 
-_KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
+_KEY = rb"""(?m)^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)"""
 
 ABSURD = 5
 """A price more than this many times the catalogue's, or less than that fraction of it, is doubted."""
@@ -85,7 +85,7 @@ def _may_be_of(path: Path) -> frozenset[str]:
     if path.suffix == SNAPSHOT_SUFFIX:
         lines = data.decode("utf-8", "replace").splitlines()[1:]
         return frozenset(line.partition(",")[0].strip() for line in lines if line.strip())
-    key = _KEY.search(data[:65_536])
+    key = re.search(_KEY, data[:65_536])
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
 
 

@@ -17,20 +17,18 @@ from fp8bench.schema.errors import inert
 
 HIDDEN = "***"
 
-SECRET_NAME = re.compile("(?i)TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(?!OR)|SESSION|COOKIE|PRIVATE")
-_NO_SECRET = re.compile(r"^(XDG_|DESKTOP_SESSION$)")  # of a desktop: the kind and name of its session
+SECRET_NAME = "TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(?!OR)|SESSION|COOKIE|PRIVATE"
+_NO_SECRET = r"^(XDG_|DESKTOP_SESSION$)"  # of a desktop: the kind and name of its session
 SHORTEST_SECRET = 6
-_USERINFO = re.compile(r"(?<=://)[^\s\"'<>]+@")
-_PARAMETER = re.compile(
-    rf"(?<=[?&])([\w.-]*(?:SIG|{SECRET_NAME.pattern.removeprefix('(?i)')})[\w.-]*=)[^\s&\"'<>]+", re.I
-)
+_USERINFO = r"(?<=://)[^\s\"'<>]+@"
+_PARAMETER = rf"(?i)(?<=[?&])([\w.-]*(?:SIG|{SECRET_NAME})[\w.-]*=)[^\s&\"'<>]+"
 
-UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
+UUID = r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
 
-FAMILIES = re.compile("NCCL_|NVTE_|TORCH|PYTORCH_|CUBLAS|OMP_|MKL_|GLOO_|CUDA_")
+FAMILIES = "NCCL_|NVTE_|TORCH|PYTORCH_|CUBLAS|OMP_|MKL_|GLOO_|CUDA_"
 """Variables that the libraries under a run read. All that are set are named, except those that match `PLACES`."""
 
-PLACES = re.compile("_(HOME|ROOT|PATH|VERSION|BIN|INC|LIB)$")
+PLACES = "_(HOME|ROOT|PATH|VERSION|BIN|INC|LIB)$"
 """Paths of installations. The versions found there are recorded instead. The path of a cache is a setting."""
 
 TOLD = frozenset(
@@ -51,8 +49,8 @@ TOLD = frozenset(
 is a number or a switch.
 """
 
-_NUMBER_OR_SWITCH = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?[KMGkmg]?|on|off|true|false|yes|no|none|auto", re.IGNORECASE)
-_WORDS = re.compile(r"[\w.,:;=+^\[\]| -]{0,120}")
+_NUMBER_OR_SWITCH = r"[+-]?\d{1,12}(\.\d{1,6})?[KMG]?|on|off|true|false|yes|no|none|auto"
+_WORDS = r"[\w.,:;=+^\[\]| -]{0,120}"
 
 SET, A_PATH = "(set)", "(a path)"
 """Stand for a value that may be private, and for a path: that it is set may matter, but its place is private."""
@@ -62,26 +60,27 @@ LONGEST, _BEGINNING, _END = 4000, 3000, 800  # of a longer text, the characters 
 
 def settings_in(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that may change measured numbers, by name, with what may be shown of each value."""
-    names = sorted(name for name in environ if FAMILIES.match(name) and not PLACES.search(name))
+    names = sorted(name for name in environ if re.match(FAMILIES, name) and not re.search(PLACES, name))
     return {inert(name): shown_variable(name, environ[name]) for name in names}
 
 
 def shown_variable(name: str, value: str) -> str:
     """Return what a reader may see of a value. A variable of these families should not hold a secret, but one has."""
-    if SECRET_NAME.search(name):
+    if re.search(SECRET_NAME, name, re.IGNORECASE):
         return SET
-    if _NUMBER_OR_SWITCH.fullmatch(value):
+    if re.fullmatch(_NUMBER_OR_SWITCH, value, re.IGNORECASE):
         return value
     if Path(value).is_absolute():
         return A_PATH
-    told = UUID.sub(HIDDEN, value)
-    return told if name in TOLD and _WORDS.fullmatch(told.replace(HIDDEN, "")) else SET
+    told = re.sub(UUID, HIDDEN, value)
+    return told if name in TOLD and re.fullmatch(_WORDS, told.replace(HIDDEN, "")) else SET
 
 
 def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
     """Return the values of variables whose names suggest a secret, and the passwords in addresses of all variables."""
-    named = {value for name, value in environ.items() if SECRET_NAME.search(name) and not _NO_SECRET.search(name)}
-    userinfo = {found[0][:-1] for value in environ.values() for found in _USERINFO.finditer(value)}
+    suspect = {name for name in environ if re.search(SECRET_NAME, name, re.IGNORECASE)}
+    named = {environ[name] for name in suspect if not re.search(_NO_SECRET, name)}
+    userinfo = {found[:-1] for value in environ.values() for found in re.findall(_USERINFO, value)}
     passwords = {text.partition(":")[2] for text in userinfo}
     return frozenset(text for text in named | userinfo | passwords if len(text) >= SHORTEST_SECRET)
 
@@ -89,7 +88,7 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
 def without(text: str, secrets: Iterable[str]) -> str:
     """Return the text without these secrets, and without user, password and secret parameters of addresses in it."""
     if "://" in text:
-        text = _PARAMETER.sub(rf"\1{HIDDEN}", _USERINFO.sub(f"{HIDDEN}@", text))
+        text = re.sub(_PARAMETER, rf"\1{HIDDEN}", re.sub(_USERINFO, f"{HIDDEN}@", text))
     for secret in sorted(secrets, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
