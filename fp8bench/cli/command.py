@@ -130,12 +130,13 @@ def _one_of(words: Sequence[str]) -> Callable[[], list[str]]:
 def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
     """Return the settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
     from fp8bench.config.request import resolve
-    from fp8bench.schema.yaml_text import parse_mapping
 
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     # Read once, because a pipe (`--config <(...)`) has nothing left for a second reader.
     if config is None:
         return resolve(flags, os.environ, {}, None)
+    from fp8bench.schema.yaml_text import parse_mapping
+
     text = read_text(config, regular=False)
     return resolve(flags, os.environ, parse_mapping(text, config), str(config), text)
 
