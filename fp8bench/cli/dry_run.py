@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from fp8bench.cli.list import summary_of
@@ -111,7 +110,7 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     columns: tuple[Column[Any], ...] = (
         word("variant", lambda row: row[0].label),
         word("execution", lambda row: None if alike else "cannot run here" if row[0].obstacle else row[1]),
-        *(word(name, partial(_of_run, name)) for name in differing),
+        *map(_of_run, differing),
         Column("a round", lambda row: row[0].seconds, duration),
         Column("all rounds", lambda row: _span(row[0].all_s, duration), str),
         Column("cost", lambda row: _span(row[0].usd, MONEY), str, unit="USD"),
@@ -119,23 +118,11 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         Column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), kind="note"),
     )
     of_each = table_of(columns, [*zip(found.turns, executed, prepared.entries, runs, strict=True)])
+    decided = dict.fromkeys(own, "by variant") | {"rounds": _rounds(found).rpartition(" ")[0]}
+    head = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
+    settings = _settings(requested, origins, runs, decided)
     return Document(
-        blocks(
-            [
-                _settings(
-                    requested,
-                    origins,
-                    runs,
-                    dict.fromkeys(own, "by variant") | {"rounds": _rounds(found).rpartition(" ")[0]},
-                )
-            ],
-            [
-                Sentence(f"instance: {prepared.instance.key}"),
-                Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
-            ],
-            [of_each],
-            [*map(Sentence, outlook)],
-        ),
+        blocks([settings], [*map(Sentence, head)], [of_each], [*map(Sentence, outlook)]),
         data={
             "settings": {name: {"value": value, "origin": origins[name]} for name, value in requested.items()},
             "instance": prepared.instance.key,
@@ -169,8 +156,8 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     )
 
 
-def _of_run(name: str, row: Sequence[Any]) -> object:
-    return row[-1][name]
+def _of_run(name: str) -> Column[Any]:
+    return word(name, lambda row: row[-1][name])
 
 
 def _settings(

@@ -87,7 +87,10 @@ def find(
     """
     path = Path(name) if named.names_a_file(name) else None
     if path := path or named.by_id(name, {one.record.run_id: one.path for one in kept}):
-        facts = _facts(read_record(path), name)
+        record = read_record(path)
+        _require_profile(record, name)
+        times = step_times(record)
+        facts = facts_of(record, times.mean_s if times else None)
         return facts, {facts.batch_size}
     reference = named.parse_mode(name, results.instances_of(kept))
     of_mode = Filter(instance=reference.instance or None, mode=reference.mode, source="measured")
@@ -146,12 +149,6 @@ def _profiled(records: Sequence[Record], catalog: Catalog) -> dict[str, tuple[Re
             if record := profiled(row):
                 found.setdefault(instance, (record, row))
     return found
-
-
-def _facts(record: Record, name: str) -> StepFacts:
-    _require_profile(record, name)
-    times = step_times(record)
-    return facts_of(record, times.mean_s if times else None)
 
 
 def _require_profile(record: Record, name: str) -> None:
