@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from pydantic import ValidationError
 
 from fp8bench import __version__, registry
-from fp8bench.cli.options import ResultsDirs, Selection, Unread, argument, option
+from fp8bench.cli.options import ResultsDirs, Unread, argument, option
 from fp8bench.cli.output import log, show
+from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import Kind, View
 from fp8bench.records.bundle import RESULTS, unpack
 from fp8bench.records.results import known_instances

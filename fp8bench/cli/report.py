@@ -4,8 +4,9 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from fp8bench.cli.options import ResultsDir, Selection, Unread, argument, option
+from fp8bench.cli.options import ResultsDir, Unread, argument, option
 from fp8bench.cli.output import log, warn
+from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import AS_IT_IS, JOB_UNITS, Count
 from fp8bench.kinds.run import gather
 from fp8bench.kinds.run.charts import PLOTS, charts, shown_rows

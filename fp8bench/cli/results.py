@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from fp8bench import __version__, registry
-from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, Selection, Unread, argument, option
+from fp8bench.cli.options import Form, ResultsDir, ResultsDirs, Unread, argument, option
 from fp8bench.cli.output import load_catalog, log, show, warn
+from fp8bench.cli.selection import Selection
 from fp8bench.config.options import Folder
 from fp8bench.kinds.kind import View, WhatIf
 from fp8bench.kinds.run import gather

@@ -5,8 +5,9 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat
 
-from fp8bench.cli.options import Form, ResultsDir, Scope, Unread, argument, option
+from fp8bench.cli.options import Form, ResultsDir, Unread, argument, option
 from fp8bench.cli.output import draw, load_catalog, show
+from fp8bench.cli.selection import Scope
 from fp8bench.kinds.kind import AllNotes, View, in_commas
 from fp8bench.records import results
 from fp8bench.records.select import rounds_of

@@ -7,22 +7,22 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import RecordHead
 from fp8bench.tables import document as doc
 from fp8bench.tables.document import NOTHING
 from fp8bench.tables.written import Interval, number, with_interval
 
 if TYPE_CHECKING:
+    from fp8bench.schema.instance import Catalog
+    from fp8bench.schema.record import RecordHead
     from fp8bench.tables.chart import Figure
 
 
-def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
+def labels(records: "Sequence[RecordHead]") -> tuple[str, ...]:
     """Return a unique name for each record: its instance, and as much of its time in UTC as distinguishes the records
     of that instance, or its id if even the second is the same.
     """
 
-    def label(record: RecordHead) -> str:
+    def label(record: "RecordHead") -> str:
         alike = [other for other in records if other.instance == record.instance]
         forms = ("{0.instance}", *(f"{{0.instance}} {{0.created_utc:%Y-%m-%d %H:%M{end}}}" for end in ("", ":%S")))
         precise = (form for form in forms if len(set(map(form.format, alike))) == len(alike))
@@ -36,7 +36,7 @@ def where(reports: Sequence[Any], names: Sequence[str]) -> str:
     return ", ".join(f"{name} ({one.device_name or 'CPU'})" for name, one in zip(names, reports, strict=True))
 
 
-def differences_line(records: Sequence[RecordHead], names: Sequence[str]) -> list[str]:
+def differences_line(records: "Sequence[RecordHead]", names: Sequence[str]) -> list[str]:
     """Return one line that lists, record by record, the differences that change a GEMM's time or a mode's error: the
     machine if one instance has several, the device, packages and the driver; empty if there are none.
     """
@@ -186,7 +186,7 @@ class StudyTable(Generic[RowT]):
         return doc.Table((*naming, *doc.telling(*shown)), len(naming), emphasis=emphasis)
 
 
-RecordT = TypeVar("RecordT", bound=RecordHead)
+RecordT = TypeVar("RecordT", bound="RecordHead")
 ReportT = TypeVar("ReportT")
 """The numbers of one record, with its `device_name` and its `warnings`."""
 
@@ -202,7 +202,7 @@ class Study(Generic[RecordT, ReportT]):
     drawn of one record: by name, a function of its report.
     """
 
-    reports: Callable[[Sequence[RecordT], Catalog, Any], Sequence[ReportT]]
+    reports: "Callable[[Sequence[RecordT], Catalog, Any], Sequence[ReportT]]"
     title: Callable[[Sequence[ReportT], Sequence[str]], str]
     tables: Sequence[StudyTable[Any]]
     found: Callable[[ReportT], Sequence[str]] = lambda _report: ()
@@ -212,7 +212,7 @@ class Study(Generic[RecordT, ReportT]):
     figures: "Callable[[ReportT], Mapping[str, Callable[[ReportT], Figure]]]" = lambda _report: {}
 
     def document(
-        self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: Catalog, options: Any = None
+        self, records: Sequence[RecordT], groups: Sequence[Sequence[RecordT]], catalog: "Catalog", options: Any = None
     ) -> doc.Document:
         """Return the document. groups: the same records, those of the same work together, which share their tables."""
         # Imported here: most tables have no figure.
