@@ -16,7 +16,7 @@ from fp8bench.tables.document import Hint
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fp8bench.records.results import Folders
+    from fp8bench.records.files import Folders
     from fp8bench.schema.config import RunConfig
     from fp8bench.schema.instance import Catalog
     from fp8bench.schema.record import Record
@@ -56,7 +56,7 @@ def load_catalog(results_dir: "Folders") -> "Catalog":
     """Return the catalogue with the readable files in the folders of results; for the others see `require_read`."""
     from fp8bench.pricing.catalog import load_beside
     from fp8bench.records import instances
-    from fp8bench.records.results import folders_of
+    from fp8bench.records.files import folders_of
 
     return load_beside(path for folder in folders_of(results_dir) for path in instances.files(folder))
 

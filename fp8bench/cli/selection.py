@@ -17,8 +17,8 @@ from fp8bench.config.options import Options
 from fp8bench.kinds.kind import AS_IT_IS, CompareOptions, View, parse_price
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import results
+from fp8bench.records.files import Folders
 from fp8bench.records.named import parse_reference
-from fp8bench.records.results import Folders
 from fp8bench.records.select import BY_WORK, Filter, Measurement
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Purchase

@@ -8,7 +8,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,11 @@ from fp8bench.schema import errors
 from fp8bench.schema.errors import UsageError
 
 SUFFIX, SAMPLES_SUFFIX = ".json", ".samples.json"
+Folders = Path | Sequence[Path]  # A folder of results, or several that are searched together
+
+
+def folders_of(results: Folders) -> tuple[Path, ...]:
+    return (results,) if isinstance(results, Path) else tuple(results)
 
 
 def samples_path(path: Path, run_id: str | None = None) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fp8bench.records import layout
-from fp8bench.records.files import Broken, samples_path, writing
+from fp8bench.records.files import Broken, Folders, folders_of, samples_path, writing
 from fp8bench.records.instances import files as kept_files
 from fp8bench.records.layout import RUN, Seen, SomeRecord
 from fp8bench.records.select import ALL, Filter, Measurement, rounds_of, select
@@ -38,11 +38,6 @@ RECORD_BYTES = 8 << 20  # bytes, more than the two files of a run take: those of
 
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")  # for a record that neither its own folder nor the temporary one takes
 MANY = 20  # after so many tries all records are checked: each try selects among all of them
-Folders = Path | Sequence[Path]  # A folder of results, or several that are searched together
-
-
-def folders_of(results: Folders) -> tuple[Path, ...]:
-    return (results,) if isinstance(results, Path) else tuple(results)
 
 
 def require_writable(results_dir: Path) -> None:

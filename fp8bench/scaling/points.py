@@ -15,8 +15,9 @@ from fp8bench.kinds.priced import Used, priced
 from fp8bench.kinds.run.rounds import Mark, MarkField, Weight, doubt
 from fp8bench.kinds.run.row import to_row
 from fp8bench.pricing.choose import require_region
+from fp8bench.records.files import Folders
 from fp8bench.records.layout import RUN
-from fp8bench.records.results import Folders, nothing_found
+from fp8bench.records.results import nothing_found
 from fp8bench.records.select import Measurement, broadest_first, of_several, select
 from fp8bench.registry import hidden_modes, workloads
 from fp8bench.schema.errors import unknown_name

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from fp8bench.kinds.collectives import CollectivesRecord, collectives_report
 from fp8bench.kinds.run.rounds import Mark, Weight
 from fp8bench.predict.prediction import gradient_bytes_of, scaled
-from fp8bench.records.results import Folders, read_kind
+from fp8bench.records.files import Folders
+from fp8bench.records.results import read_kind
 from fp8bench.records.select import Measurement
 from fp8bench.scaling.points import Projection, Scaled
 from fp8bench.schema.collectives import bus_factor

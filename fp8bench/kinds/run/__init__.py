@@ -15,8 +15,9 @@ from fp8bench.kinds.run.answer import Comparison
 from fp8bench.kinds.run.columns import arranged, in_groups, require_columns
 from fp8bench.pricing.choose import choose
 from fp8bench.records import results
+from fp8bench.records.files import Folders, folders_of
 from fp8bench.records.layout import RUN
-from fp8bench.records.results import Folders, Found, Kept
+from fp8bench.records.results import Found, Kept
 from fp8bench.records.select import Key, Measurement, grouped, rounds_of, select, variant
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
@@ -103,7 +104,7 @@ def borrow(
     """
     measured = [one for one in records if one.source == "measured" and one.status == "ok" and options.wanted.takes(one)]
     left = [name for name in dict.fromkeys(options.instances) if name not in {one.instance for one in measured}]
-    if not left or not any(folder.exists() for folder in results.folders_of(results_dir)):
+    if not left or not any(folder.exists() for folder in folders_of(results_dir)):
         return [], []
     elsewhere = results.measured(results.read(results_dir, catalog.instances), unread, options.wanted)
     known = [name for name in left if name in catalog.instances]
