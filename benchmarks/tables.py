@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from fp8bench.cli import options
+from fp8bench.cli import selection
 from fp8bench.cli.program import PROGRAM
 from fp8bench.schema.files import ROOT
 
@@ -30,7 +30,7 @@ class Day(date):
 def printed(command: str, form: str = "markdown") -> str:
     """What a command prints in a format. It reads the records of the current folder. Exits if the command fails."""
     words = [*shlex.split(command), "--format", form]
-    with patch.object(options, "date", Day):
+    with patch.object(selection, "date", Day):
         done = CliRunner().invoke(PROGRAM, words)
     if done.exit_code:
         sys.exit(f"fp8bench {command}: {done.exception or done.output}")

@@ -13,7 +13,7 @@ from builders import rounds
 from cli.calling import call, invoked, keep, keep_all
 from kinds.made_collectives import collectives_record
 
-from fp8bench.cli import options
+from fp8bench.cli import selection
 from fp8bench.records.bundle import CATALOGUE, MANIFEST
 from fp8bench.schema.errors import UsageError
 
@@ -53,7 +53,7 @@ def test_measured_lent_and_predicted_cells_are_the_same_elsewhere_and_later(tmp_
     assert made.code == 0, made.stderr
     monkeypatch.chdir(ROOT)
     before = invoked("compare", *ASKED).stdout
-    monkeypatch.setattr(options, "date", Later)
+    monkeypatch.setattr(selection, "date", Later)
     assert invoked("compare", *ASKED).stdout != before
     monkeypatch.chdir(tmp_path)
     assert invoked("compare", "--bundle", file).stdout == before
