@@ -8,7 +8,7 @@ often as they need), and the plain model with the same weights computes what it 
   after_loss_error      |l' - l| / the larger of |l| and the size of the fresh model's loss
   after_gradient_error  |g' - g| / |g|, of all weights together. Not of sharded ones, whose gradients are parts, nor
                         where there is no room for a plain model: there it computes the loss alone, with one block on
-                        the GPU at a time
+                        the GPU at a time, and the record says so
 
 A single weight whose gradient is further off than all may be, or whose matrix is another multiple of the plain one's
 (<g', g> / <g, g>, which fp8's rounding hardly moves), has bounds as in the gate: by what rounding alone does to it.
@@ -173,7 +173,7 @@ def require_still(
     steps. Raises MeasurementInvalid on every rank.
     """
     samples, group = samples_of(config, dist.get_rank())
-    plain, of_loss = None, None
+    plain, of_loss, alone = None, None, None
     first: dict[str, float] = {}
     untold: list[float] = []
     for place in range(1, BATCHES + 1):
@@ -218,12 +218,25 @@ def require_still(
     spreads = [one for one in (execution.executed.spread, moved) if one is not None]
     errors = {"after_loss_error": loss_error, "after_gradient_error": gradient_error}
     executed = execution.executed.model_copy(update={**errors, "spread": max(spreads, default=None)})
-    more = (
-        f"rounding alone changes the plain model's gradients of {len(untold)} of {len(untold) + 1} batches after the "
-        f"timed steps by up to {max(untold, default=0):.3g}; the step was compared on the last one"
-    )
-    warnings = filter(None, (execution.warning, more if untold else None))
-    return replace(execution, executed=executed, warning="; ".join(warnings) or None)
+    loss_alone = gradient_error is None and not parts.strategy.sharded
+    said = filter(None, (execution.warning, *_warnings(untold, loss_alone, far if alone is None else {})))
+    return replace(execution, executed=executed, warning="; ".join(said) or None)
+
+
+def _warnings(untold: Sequence[float], loss_alone: bool, unjudged: Mapping[str, "Off"]) -> Iterator[str]:
+    if untold:
+        yield (
+            f"rounding alone changes the plain model's gradients of {len(untold)} of {len(untold) + 1} batches after "
+            f"the timed steps by up to {max(untold):.3g}; the step was compared on the last one"
+        )
+    if loss_alone:
+        yield "memory does not suffice to compare gradients after the timed steps: the loss alone was compared"
+    if unjudged:
+        furthest = max(unjudged, key=lambda name: unjudged[name].error)
+        yield (
+            f"after the timed steps the gradients of {len(unjudged)} weights are further off than all may be, that of "
+            f"{furthest} most, and memory does not suffice to see what of it is rounding"
+        )
 
 
 def _refuse(mode: str, faults: Sequence[str], untold: Sequence[float]) -> None:

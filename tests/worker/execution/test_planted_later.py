@@ -386,9 +386,11 @@ def test_scales_of_earlier_passes_see_the_new_batch_before_it_is_compared(measur
 
 def test_where_no_other_model_has_room_the_loss_alone_is_compared_after_timing(measured, monkeypatch):
     monkeypatch.setattr(reference, "free_bytes", lambda _device: 0)
-    executed = measured().evidence.executed
-    assert executed.after_gradient_error is None
-    assert executed.after_loss_error < 0.05
+    evidence = measured().evidence
+    assert evidence.executed.after_gradient_error is None
+    assert evidence.executed.after_loss_error < 0.05
+    (warning,) = evidence.warnings
+    assert "the loss alone was compared" in warning
 
 
 def test_where_rounding_alone_has_no_room_a_fault_is_refused_without_it(measured, monkeypatch):
@@ -396,3 +398,11 @@ def test_where_rounding_alone_has_no_room_a_fault_is_refused_without_it(measured
     reason = refused(measured(HALF))
     assert "its gradients differ by" in reason
     assert "rounding alone" not in reason
+
+
+def test_where_rounding_alone_has_no_room_the_record_names_the_weight_that_is_further_off(measured, monkeypatch):
+    monkeypatch.setattr(afterwards, "free_bytes", lambda _device: 0)
+    monkeypatch.setattr(afterwards.Off, "beyond", lambda _off, _tolerance, bf16=(), fp8=(): not bf16)
+    (warning,) = measured().evidence.warnings
+    assert "weights are further off than all may be" in warning
+    assert "memory does not suffice" in warning
