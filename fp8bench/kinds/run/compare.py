@@ -5,9 +5,11 @@ USD if both have a price, else on speed. Prices are exact, so a unit's cost is a
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from pydantic import JsonValue
 
+from fp8bench.config.request import OWN
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.answer import Answer, Comparison, answer, elsewhere
 from fp8bench.kinds.run.columns import best_batches
@@ -16,6 +18,7 @@ from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
 from fp8bench.records.select import (
+    NO_ROW_OF_ITS_OWN,
     Measurement,
     broadest_first,
     grouped,
@@ -27,6 +30,7 @@ from fp8bench.records.select import (
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import differing, in_words
+from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, noise_between, verdict_on_value
 from fp8bench.stats.estimate import in_common
@@ -189,7 +193,8 @@ def _warnings(rows: Sequence[Row], reference: Row | None, options: CompareOption
 
 
 def _distinguished(rows: Sequence[Row]) -> list[Row]:
-    # By their machine if an instance has several, and by each part of the software that differs.
+    # By their machine if an instance has several, by each part of the software that differs, and by what was requested
+    # otherwise of rows that look alike.
     named: list[Row] = []
     for row in rows:
         names, others = [], [one for one in rows if one.source == "measured" and one.instance == row.instance]
@@ -199,8 +204,20 @@ def _distinguished(rows: Sequence[Row]) -> list[Row]:
             softwares = [other.software for other in others if other.software is not None]
             unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))
             names += [Mark(f"{name} {in_words(mine, name)}") for name in unlike]
+        names += _settings_apart(row, rows)
         named.append(row.model_copy(update={"marks": (*names, *row.marks)}))
     return named
+
+
+def _settings_apart(row: Row, rows: Sequence[Row]) -> Iterator[Mark]:
+    looks = attrgetter("instance", "machine", "source", "configuration", "workload", "batch_size", "world_size")
+    alike = [one.latest for one in rows if looks(one) == looks(row)]
+    for name in OWN if row.latest.config is not None else ():
+        mine, *_ = values = [getattr(one.config, name, None) for one in (row.latest, *alike)]
+        if name not in NO_ROW_OF_ITS_OWN and any(value != mine for value in values):
+            yield Mark(f"with {flag_of(name)} {mine}")
+    if len({one.attention for one in alike} - {None}) > 1:
+        yield Mark(f"attention {row.attention or 'unknown'}")
 
 
 def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
