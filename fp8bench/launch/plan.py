@@ -297,11 +297,6 @@ class Schedule:
                 # The latest: what it depends on may have changed since an earlier call.
                 self.parities[entry.config] = record.parity.model_copy(update={"of_run": record.run_id})
 
-    @property
-    def untried(self) -> list[Entry]:
-        """Entries without any result so far, in this call or before."""
-        return [entry for entry in self.entries if entry not in self._stopped and not self._done(entry)]
-
     def estimate(self, entry: Entry, rounds: int | None = None) -> Estimate | None:
         """Return the entry's step time over its first rounds, or all so far, in seconds."""
         if entry not in self._times:
