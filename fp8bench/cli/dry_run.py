@@ -108,6 +108,7 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         number = most.get(turn.label)
         return NOTHING if number is None else f"{number}{', may not fit' if number < batch_size else ''}"
 
+    in_words = dict.fromkeys(own, "by variant") | {"rounds": _rounds(found).rpartition(" ")[0]}
     columns: tuple[Column[Any], ...] = (
         word("variant", lambda row: row[0].label),
         word("execution", lambda row: None if alike else "cannot run here" if row[0].obstacle else row[1]),
@@ -121,14 +122,7 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     of_each = table_of(columns, [*zip(found.turns, executed, prepared.entries, runs, strict=True)])
     return Document(
         blocks(
-            [
-                _settings(
-                    requested,
-                    origins,
-                    runs,
-                    dict.fromkeys(own, "by variant") | {"rounds": _rounds(found).rpartition(" ")[0]},
-                )
-            ],
+            [_settings(requested | in_words, origins, runs)],
             [
                 Sentence(f"instance: {prepared.instance.key}"),
                 Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
@@ -173,18 +167,13 @@ def _of_run(name: str, row: Sequence[Any]) -> object:
     return row[-1][name]
 
 
-def _settings(
-    requested: Mapping[str, Any],
-    origins: Mapping[str, str],
-    runs: Sequence[Mapping[str, Any]],
-    decided: Mapping[str, str],
-) -> Table:
-    """Return the settings: of what was left open, what the runs have. decided: what is said of some in other words."""
+def _settings(asked: Mapping[str, Any], origins: Mapping[str, str], runs: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the settings as asked for, maybe in words; of what was left open, what the runs have."""
 
     def value(name: str) -> object:
-        asked, usual = decided.get(name, requested[name]), OPTIONS[name].usual()
-        if asked not in (None, []):
-            return asked
+        usual = OPTIONS[name].usual()
+        if asked[name] not in (None, []):
+            return asked[name]
         of_runs = {run.get(SETTINGS.get(name, "")) for run in runs} - {None}
         if of_runs:
             return of_runs.pop() if len(of_runs) == 1 else "by mode"
@@ -196,7 +185,7 @@ def _settings(
         Column("value", value, kind="note"),
         word("origin", origins.get),
     )
-    return table_of(columns, [*requested])
+    return table_of(columns, [*asked])
 
 
 def _lines(found: Forecast, elsewhere: bool) -> list[str]:
