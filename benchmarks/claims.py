@@ -447,7 +447,7 @@ What fp8bench's sources say, in their own figures, against the records in `{fold
 
 A claim is reproduced if the whole 95 % interval lies within bounds on both sides of the published figure, not
 reproduced if all of it lies beyond, else inconclusive. Only the source's own instance or GPU decides; where it was not
-measured, values elsewhere are context.
+measured, values elsewhere are context. Inference, SageMaker and Gaudi are out of scope.
 """
 NOTES: dict[Kind, str] = {
     "price": "Beside them the newest ones of the catalogue.",

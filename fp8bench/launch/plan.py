@@ -151,6 +151,11 @@ def _require_applicable(settings: Mapping[str, Any], workload: WorkloadEntry) ->
         if settings[name] != usual and workload.defaults is not None and name not in workload.defaults:
             what = f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, {why}"
             raise UsageError(what, f"Omit it, or name a workload that has it, as --workload {other}")
+    if settings["learning_rate"] is not None and settings["optimizer"] == "none":
+        what = (
+            f"--learning-rate {settings['learning_rate']:g} does not apply to --optimizer none, which changes no weight"
+        )
+        raise UsageError(what, "Omit it, or name an optimizer, as --optimizer sgd")
 
 
 def _require_division(settings: Mapping[str, Any], world_size: int, per_node: int) -> None:

@@ -5,7 +5,7 @@ nowhere else. The value after a field's `=` is the one for records that are olde
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench.schema import execution, option
 from fp8bench.schema.execution import Variant
@@ -77,6 +77,10 @@ class RunConfig(OfMode):
             if_unset="sgd; of language models adamw, of gpt-layer none",
         ),
     ] = "sgd"
+    learning_rate: Annotated[
+        PositiveFloat | None,
+        Option("Learning rate", if_unset="of sgd 0.001, of adam and adamw 0.0001", limit=option.LEARNING_RATE),
+    ] = None
     data: Annotated[
         DataSource,
         Option("Read batches with a DataLoader, or keep one on the GPU", if_unset="loader; of gpt-layer device"),
@@ -126,6 +130,10 @@ class RunConfig(OfMode):
     @property
     def queue(self) -> int:
         return self.workers * PREFETCH_FACTOR if self.data == "loader" else 0
+
+    @property
+    def chosen_optimizer(self) -> execution.ChosenOptimizer:
+        return execution.ChosenOptimizer(self.optimizer, self.learning_rate)
 
     @property
     def sharers(self) -> int:

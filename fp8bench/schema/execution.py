@@ -3,7 +3,7 @@ how ranks are joined, and how a step is launched. A variant names the first and 
 part of the fingerprint.
 """
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import StringConstraints
 
@@ -17,6 +17,13 @@ Trainer = Literal["sgd", "adam", "adamw"]
 OptimizerName = Literal["sgd", "adam", "adamw", "none"]  # none: a step ends after backward, and no weight changes
 
 FLOAT32_BYTES = 4
+
+
+class ChosenOptimizer(NamedTuple):
+    """learning_rate: None for the optimizer's own here (`worker.execution.optimizers`)."""
+
+    name: OptimizerName
+    learning_rate: float | None = None
 
 
 def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:

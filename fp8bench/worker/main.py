@@ -200,7 +200,7 @@ def require_finite(rank: int, losses: list[float]) -> None:
     if bad is not None:
         raise MeasurementInvalid(
             f"the loss on rank {rank} is {losses[bad]} at step {bad} (warm-up included)",
-            "Use a recipe with a wider range (te-fp8:current, torchao-float8:rowwise), or another seed",
+            "Use a lower --learning-rate, or a recipe of a wider range, as te-fp8:current or torchao-float8:rowwise",
             "nan",
         )
 

@@ -86,7 +86,7 @@ def facts_of(workload: Workload, config: RunConfig, device: torch.device, sharde
         units_per_step=_counted(workload, "units_per_step", config.batch_size),
         flops_per_step=_counted(workload, "flops_per_step", config.batch_size),
         sizes=workload.sizes(),
-        optimizer=described(config.optimizer, device, sharded),
+        optimizer=described(config.chosen_optimizer, device, sharded),
     )
 
 

@@ -22,7 +22,16 @@ OF_IMAGES = find_workload("vit-micro").usual
 
 VALUES: dict[str, object] = {
     **dict(workload="vit-micro", instance="p5", gpus=3, batch_size=32, warmup=0, steps=7, min_time_s=2.5, timeout_s=9),
-    **dict(compile="off", cuda_graphs="off", optimizer="adamw", data="device", workers=0, seed=9, te_attention="sdpa"),
+    **dict(
+        compile="off",
+        cuda_graphs="off",
+        optimizer="adamw",
+        data="device",
+        workers=0,
+        seed=9,
+        te_attention="sdpa",
+        learning_rate=0.5,
+    ),
     **dict(sequence_length=512, image_size=384, classes=100, weight_dtype="float16", parallel="fsdp", rounds=5),
     **dict(tensor_parallel=2, grad_accumulation=4, activation_checkpointing="full", fp8_layers="mlp", max_rounds=4),
     **dict(session="nightly-7", name="vendor-a", results_dir=Path("elsewhere"), aa=True, allow_busy=True, price=3.5),
@@ -52,7 +61,7 @@ def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_
 
     assert (values["batch_size"], values["min_time_s"], values["steps"]) == (batch_size, min_time_s, 7)
     unknown = {name for name, value in values.items() if value is None}
-    assert unknown == {"workers", "sequence_length", "image_size", "classes"}
+    assert unknown == {"workers", "learning_rate", "sequence_length", "image_size", "classes"}
 
 
 @pytest.mark.parametrize("field", list(OPTIONS))

@@ -90,6 +90,11 @@ def test_modes_run_once_each_in_the_order_asked_for():
         ({"elastic": torchrun(16), "gpus": 8}, UsageError, "--gpus 8 disagrees with torchrun, which made 16"),
         ({"elastic": torchrun(16), "gpus": 17}, UsageError, "--gpus 17 disagrees with torchrun"),
         ({"elastic": torchrun(16), "tensor_parallel": 16}, UsageError, "does not divide the 8 ranks of this host"),
+        (
+            {"learning_rate": 0.1, "optimizer": "none"},
+            UsageError,
+            "--learning-rate 0.1 does not apply to --optimizer none",
+        ),
         ({"tensor_parallel": 2, "parallel": "ddp"}, UsageError, "--parallel ddp wants whole weights on every GPU"),
         ({"grad_accumulation": 3, "batch_size": "auto"}, UsageError, "does not divide the 64 samples of a step"),
         (

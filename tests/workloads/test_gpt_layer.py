@@ -7,6 +7,7 @@ from builders import config
 from fp8bench.modes.baseline import BaselineBF16, BaselineFP32
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.execution import ChosenOptimizer
 from fp8bench.worker.execution.optimizers import make_optimizer
 from fp8bench.worker.parity import prove
 from fp8bench.worker.subject import check_workload
@@ -73,7 +74,7 @@ def test_what_it_cannot_be_trained_with_is_refused(settings, mode, why):
 
 def test_without_an_optimizer_a_step_ends_with_its_gradients():
     weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = make_optimizer("none", [weight], CPU)
+    optimizer = make_optimizer(ChosenOptimizer("none"), [weight], CPU)
     weight.grad = torch.ones(3)
     optimizer.step()
     assert torch.equal(weight, torch.ones(3))

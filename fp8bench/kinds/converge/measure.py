@@ -51,7 +51,6 @@ EXECUTED: dict[str, Any] = {"warmup": 3, "min_time_s": 0.0, "data": "device"}
 """Settings of a run that every training uses. warmup: the least steps that do not count; a capture needs more."""
 
 SEEDS = Limit(100, "every mode is trained from its start for each of them")
-RATE = Limit(1, "no optimizer here trains at a higher rate")
 
 
 class ConvergeRequest(Request):
@@ -93,7 +92,7 @@ class ConvergeRequest(Request):
     optimizer: Annotated[Trainer, of_run("optimizer", "Optimizer", if_unset="")] = "adamw"
     learning_rate: Annotated[
         PositiveFloat | None,
-        Option("Learning rate", default=ByDevice(cuda=3e-4, cpu=2e-3), limit=RATE, metavar="RATE"),
+        Option("Learning rate", default=ByDevice(cuda=3e-4, cpu=2e-3), limit=limits.LEARNING_RATE),
     ] = None
     seed: Annotated[NonNegativeInt, of_run("seed", "The first seed, of weights and of the order of data")] = 0
     compile: Annotated[CompileChoice, of_run("compile")] = "auto"

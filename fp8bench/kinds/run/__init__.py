@@ -55,7 +55,7 @@ def gather(
     options = options._replace(instances=left, reference=first)
     every = compare.compare(records, catalog, options, borrowed)
     said += _published(left, {row.workload for row in every.rows})
-    return arranged(every.model_copy(update={"warnings": (*said, *every.warnings)}), options)
+    return arranged(replace(every, warnings=(*said, *every.warnings)), options)
 
 
 def _published(instances: Collection[str], workloads: Collection[str | None]) -> list[str]:

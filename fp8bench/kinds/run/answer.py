@@ -4,6 +4,7 @@ sentence about two instances on all their rows; a mode is compared within a mach
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import combinations, product
 from operator import attrgetter
@@ -14,7 +15,6 @@ from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records.named import Reference
 from fp8bench.records.select import grouped, variant
 from fp8bench.schema.execution import is_replayed
-from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
 from fp8bench.stats.certainty import BETWEEN_MACHINES, NOISE, verdict_on_speed, verdict_on_value
 from fp8bench.stats.estimate import estimate
@@ -29,7 +29,8 @@ by their rounding alone.
 """
 
 
-class Elsewhere(Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
     """The least and the most gain over another row at providers that list the GPUs of both; equal for equal GPUs."""
 
     providers: int
@@ -37,7 +38,8 @@ class Elsewhere(Frozen):
     most: float
 
 
-class Pair(Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Pair:
     """Two rows compared. row: with its gain, interval and verdict against `reference`. unsure: another row beside the
     same reference, better by its mean, of which it is not decided whether it is better at all.
     """
@@ -101,7 +103,8 @@ class Pair(Frozen):
         return frozenset((self.row.instance, self.reference.instance))
 
 
-class OfMode(Frozen):
+@dataclass(frozen=True, kw_only=True)
+class OfMode:
     """What a mode gains on an instance. pair: its best row against the best of the reference's mode, of one batch size
     and machine; from three machines on with the figures of all. on_machines: the same two on each machine that ran
     both, the smallest gain first. equal: better rows of other modes that no machine tells apart from the best row.
@@ -119,7 +122,8 @@ class OfMode(Frozen):
     in_python: Pair | None = None
 
 
-class Answer(Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Answer:
     """What follows from the rows, whichever are shown. modes: of each instance. pairs: of two instances each, the
     better one's best row against the other's, of the largest batch size that both have; published ones by themselves.
     opposite: of the same at other sizes, those that say the opposite. at_best: the same, each at its best batch size,
@@ -161,7 +165,8 @@ class Answer(Frozen):
         return dict(sorted(most.items(), key=lambda item: -item[1]))
 
 
-class Comparison(Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
     """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons.
     answer: from all rows, whichever are shown. published: that of published figures at the prices of their own day.
     hint: which of several workloads this is.
@@ -258,7 +263,7 @@ def _pair(rows: Sequence[Row], others: Sequence[Row], against: Against) -> list[
         return []
     if first.decided or first.gain <= 0:
         return [first]
-    certain = (pair.model_copy(update={"unsure": first}) for pair in pairs if pair.row.decided and pair.gain > 0)
+    certain = (replace(pair, unsure=first) for pair in pairs if pair.row.decided and pair.gain > 0)
     return [next(certain, first)]
 
 
@@ -369,7 +374,7 @@ def _pooled(pairs: Sequence[Pair]) -> Pair:
                 f"{name}_ci_vs_reference": (low - of_nothing, high - of_nothing),
                 "verdict": judge(1 / high, 1 / low),
             }
-    return pairs[0].model_copy(update={"row": row.model_copy(update=update)})
+    return replace(pairs[0], row=row.model_copy(update=update))
 
 
 def elsewhere(pair: Pair, catalog: Catalog, query: PriceQuery) -> Elsewhere | None:

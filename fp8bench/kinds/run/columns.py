@@ -5,7 +5,7 @@ off the Pareto front of the rows that are shown, and grouped. Gains stay those o
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fp8bench import registry
@@ -181,7 +181,7 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
         rows = best_batches(rows, of_each_machine=view.group_by == "machine")
     rows = with_front([row.model_copy(update=_of_job_and_budget(row, view)) for row in rows])
     name = "each mode at its best batch" if view.best_batch and view.group_by is None else ""
-    return comparison.model_copy(update={"rows": tuple(rows), "name": name})
+    return replace(comparison, rows=tuple(rows), name=name)
 
 
 def _of_job_and_budget(row: Row, view: View) -> dict[str, object]:
@@ -220,8 +220,8 @@ def in_groups(comparison: Comparison, column: str) -> list[Comparison]:
             left = (tuple(mark for mark in row.marks if not mark.startswith("machine ")) for row in rows)
             rows = [row.model_copy(update={"marks": marks}) for row, marks in zip(rows, left, strict=True)]
         tables.append(Comparison(rows=tuple(with_front(rows)), name=f"{column}: {name}", warnings=comparison.warnings))
-    of_all = {name: getattr(comparison, name) for name in ("answer", "published", "hint")}
-    return [*tables[:-1], tables[-1].model_copy(update=of_all)]
+    last = replace(comparison, rows=tables[-1].rows, name=tables[-1].name)
+    return [*tables[:-1], last]
 
 
 def holds(condition: Condition, row: Row) -> bool:

@@ -70,9 +70,9 @@ def compare(
             # Of the rows that are shown; all rows tell which sizes an instance was given.
             best = answer(best_batches(alike, options.view.group_by == "machine"), *asked, any_batch=True)
             at_best = tuple(one for one in said.at_best if one not in best.pairs)
-            said = best.model_copy(update={"at_best": at_best, "missing": said.missing})
-        pairs = (one.model_copy(update={"elsewhere": elsewhere(one, catalog, options.query())}) for one in said.pairs)
-        return said.model_copy(update={"pairs": tuple(pairs)})
+            said = replace(best, at_best=at_best, missing=said.missing)
+        pairs = (replace(one, elsewhere=elsewhere(one, catalog, options.query())) for one in said.pairs)
+        return replace(said, pairs=tuple(pairs))
 
     def rank(row: Row) -> tuple[object, ...]:
         worth, place = row.units_per_usd or row.throughput_per_s or 0, options.instances.index(row.instance)

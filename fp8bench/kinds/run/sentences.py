@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import permutations
 
 from fp8bench import __version__
@@ -151,7 +152,7 @@ def _numbers(pair: Pair) -> dict[str, object]:
         "speedup": row.speedup_vs_reference,
         "price_ratio": pair.price_ratio,
         "not_decided": None if pair.unsure is None else _numbers(pair.unsure),
-        "at_other_providers": None if pair.elsewhere is None else pair.elsewhere.model_dump(),
+        "at_other_providers": None if pair.elsewhere is None else asdict(pair.elsewhere),
     }
 
 

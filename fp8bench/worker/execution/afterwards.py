@@ -162,13 +162,13 @@ def require_still(
         for _ in range(gate.tolerance.settle_passes):
             _step_taken(parts, execution.launch, batch)
         if plain is None:
-            plain, of_loss = plain_model(workload, parts, config.optimizer)
+            plain, of_loss = plain_model(workload, parts, config.chosen_optimizer)
         take_weights(parts, plain)
         timed = sketches(parts)
         first = first or timed
         expected = of_plain(parts, workload, plain, batch, of_loss)
         few = few_weights(parts)
-        rule = UpdateRule.after(parts, config.optimizer, few)
+        rule = UpdateRule.after(parts, config.chosen_optimizer, few)
         loss = _step_taken(parts, execution.launch, batch)
         otherwise = misapplied(parts, few, rule)
         loss_error, gradient_error, taught, wrong, far = compared(parts, expected, loss, gate)

@@ -154,7 +154,7 @@ def build(
     scope = choice.compile.scope if choice.compile.enabled else None
     wrapped = wrap(model, scope, config.world_size, sharded=strategy.sharded)
     joined = strategy.join(wrapped, mode, device)
-    optimizer = make_optimizer(config.optimizer, model.parameters(), device)
+    optimizer = make_optimizer(config.chosen_optimizer, model.parameters(), device)
     how = strategy, config.grad_accumulation, checkpointed, choice.compile.enabled
     parts = Parts(joined, wrapped, model, optimizer, mode, workload, device, *how)
     after_update(parts)

@@ -100,7 +100,8 @@ class _Trial:
         # What is trained and its optimizer's state, before there are copies.
         resident = allocated(parts.device)
         self.before = Snapshot.of(parts, place)
-        self.expected = plain_steps(parts, self.gate.again, self.config.optimizer, self.batches, place)
+        optimizer = self.config.chosen_optimizer
+        self.expected = plain_steps(parts, self.gate.again, optimizer, self.batches, place)
         if graph.enabled:
             try:
                 return self._replayed(resident)
@@ -184,7 +185,7 @@ class _Trial:
         reset_peaks(self.parts.device)
 
     def _proved(self, launch: Launch) -> ExecutedEvidence:
-        optimizer = self.config.optimizer
+        optimizer = self.config.chosen_optimizer
         losses = proof.executed_steps(launch, self.batches[:1])
         first = proof.gradients_apart(self.parts, self.expected.first_gradients)
         faults = optimizers.faults(self.parts, self.before, optimizer)
@@ -220,7 +221,7 @@ class _Trial:
         # A captured graph writes into these: weights must get them back.
         gradients = [(weight, weight.grad) for weight in self.parts.plain.parameters()]
         self._begin_again()
-        host, optimizer = torch.device("cpu"), self.config.optimizer
+        host, optimizer = torch.device("cpu"), self.config.chosen_optimizer
         try:
             nudged = plain_steps(self.parts, self.gate.again, optimizer, self.batches, host, nudged=True)
         except NotProved:

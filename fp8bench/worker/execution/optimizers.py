@@ -1,4 +1,4 @@
-"""Creates optimizers by their names, and proves what one does by itself: its settings, and what its first step made of
+"""Creates optimizers, and proves what one does by itself: its settings, and what its first step made of
 the weights, given the gradients that it had.
 
 On a GPU they are fused: torch's documentation ranks fused above foreach above a loop. Adam keeps its step count on the
@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from fp8bench.records.select import grouped
-from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.execution import ChosenOptimizer, OptimizerName
 from fp8bench.worker.execution.parallel.strategy import local
 from fp8bench.worker.execution.step import Parts, Snapshot, gradient_of, gradients_are_finite
 from fp8bench.worker.plain_weights import SHOWN, trained_weights
@@ -50,35 +50,41 @@ diverges without a warm-up of its rate.
 """
 
 
-def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
+def make_optimizer(chosen: ChosenOptimizer, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
     groups = grouped(parameters, lambda one: one.device_mesh if isinstance(one, DTensor) else None)
-    make, own = OPTIMIZERS[name]
+    make, own = _made_of(chosen)
     settings: dict[str, Any] = dict(own)
-    if name != "none" and _fused(name, device, sharded=any(mesh is not None for mesh in groups)):
+    if chosen.name != "none" and _fused(chosen.name, device, sharded=any(mesh is not None for mesh in groups)):
         settings["fused"] = True
-    if device.type == "cuda" and name in ("adam", "adamw"):
+    if device.type == "cuda" and chosen.name in ("adam", "adamw"):
         settings["capturable"] = True
     made: Optimizer = make([{"params": group} for group in groups.values()], **settings)
     return made
 
 
-def described(name: OptimizerName, device: torch.device, sharded: bool = False) -> str:
+def described(chosen: ChosenOptimizer, device: torch.device, sharded: bool = False) -> str:
     """Return the optimizer's name in the fingerprint, with its settings and, if fp8bench chooses it, `fused`."""
-    if name == "none":
-        return name
-    made, own = OPTIMIZERS[name]
+    if chosen.name == "none":
+        return chosen.name
+    made, own = _made_of(chosen)
     settings = [f"{setting}={value:g}" for setting, value in own.items()]
-    settings += ["fused"] if _fused(name, device, sharded) else []
+    settings += ["fused"] if _fused(chosen.name, device, sharded) else []
     return f"{made.__name__}({', '.join(settings)})"
+
+
+def _made_of(chosen: ChosenOptimizer) -> tuple[Any, dict[str, float]]:
+    make, own = OPTIMIZERS[chosen.name]
+    rate = {} if chosen.learning_rate is None or chosen.name == "none" else {"lr": chosen.learning_rate}
+    return make, {**own, **rate}
 
 
 def _fused(name: OptimizerName, device: torch.device, sharded: bool) -> bool:
     return device.type == "cuda" and not (sharded and name == "sgd")
 
 
-def settings_of(name: OptimizerName) -> dict[str, Any]:
+def settings_of(chosen: ChosenOptimizer) -> dict[str, Any]:
     """Return torch's settings of the optimizer, with those that differ from its defaults; none for `none`."""
-    make, own = OPTIMIZERS[name]
+    make, own = _made_of(chosen)
     return dict(make([torch.zeros(1)], **own).defaults)
 
 
@@ -86,7 +92,7 @@ class UpdateRule:
     """The rule for weights. state: what it keeps of each, by torch's name of it and the weight's."""
 
     @classmethod
-    def after(cls, parts: Parts, optimizer: OptimizerName, names: Iterable[str]) -> "UpdateRule":
+    def after(cls, parts: Parts, optimizer: ChosenOptimizer, names: Iterable[str]) -> "UpdateRule":
         """Return the rule with a copy of what the optimizer keeps of some weights."""
         rule, weights = cls(optimizer), trained_weights(parts.plain)
         for name in names:
@@ -97,9 +103,9 @@ class UpdateRule:
                     rule.state[kind][name] = local(value).clone()
         return rule
 
-    def __init__(self, optimizer: OptimizerName) -> None:
+    def __init__(self, optimizer: ChosenOptimizer) -> None:
         self.state: dict[str, dict[str, Tensor]] = defaultdict(dict)
-        self.name = optimizer
+        self.name = optimizer.name
         self._settings = settings_of(optimizer)
         self._steps: Counter[str] = Counter()
 
@@ -140,17 +146,17 @@ and of itself (two units of float32's last place).
 """
 
 
-def faults(parts: Parts, before: Snapshot, name: OptimizerName) -> list[str]:
+def faults(parts: Parts, before: Snapshot, chosen: ChosenOptimizer) -> list[str]:
     """Return what is wrong about the optimizer after its first step. before: that. Every rank calls this."""
     held = {id(weight) for group in parts.optimizer.param_groups for weight in group["params"]}
     absent = [weight for weight, parameter in trained_weights(parts.plain).items() if id(parameter) not in held]
     found = [f"its optimizer does not have {', '.join(absent[:SHOWN])}"] if absent else []
-    for setting, value in settings_of(name).items():
+    for setting, value in settings_of(chosen).items():
         others = [group.get(setting) for group in parts.optimizer.param_groups if group.get(setting) != value]
         # These say how torch computes a step, not what.
         if others and setting not in ("foreach", "fused", "capturable", "differentiable"):
             found.append(f"its optimizer's {setting} is {others[0]}, and not {value}")
-    return [*found, *misapplied(parts, before.weights, UpdateRule(name))]
+    return [*found, *misapplied(parts, before.weights, UpdateRule(chosen))]
 
 
 def missed(parts: Parts, steps: int) -> list[str]:

@@ -28,7 +28,7 @@ from torch.optim import SGD
 
 from fp8bench.modes.protocol import Mode, apart
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.execution import OptimizerName, kept_bytes
+from fp8bench.schema.execution import ChosenOptimizer, OptimizerName, kept_bytes
 from fp8bench.worker.execution.build import parameters
 from fp8bench.worker.execution.checkpointing import repeated_blocks
 from fp8bench.worker.execution.optimizers import UpdateRule, settings_of
@@ -64,7 +64,7 @@ class Expected:
 def plain_steps(
     parts: Parts,
     again: Callable[[], Mode],
-    optimizer: OptimizerName,
+    optimizer: ChosenOptimizer,
     batches: Sequence[Batch],
     place: torch.device,
     nudged: bool = False,
@@ -96,7 +96,7 @@ def plain_steps(
 def _plain_steps(
     parts: Parts,
     again: Callable[[], Mode],
-    optimizer: OptimizerName,
+    optimizer: ChosenOptimizer,
     batches: Sequence[Batch],
     place: torch.device,
     nudged: bool,
@@ -131,7 +131,7 @@ def _plain_steps(
                 own = held(_gradients(weights))
             with or_not_proved():
                 taken = _updated(weights, rule, scale, skips=scaling is not None)
-            if len(losses) == 1 and optimizer in MOVED_BY_SIGNS:
+            if len(losses) == 1 and optimizer.name in MOVED_BY_SIGNS:
                 first_gradients = held(_gradients(weights))
             if scaling is not None:
                 # It is updated as with all weights by an optimizer that changes nothing.
@@ -289,11 +289,11 @@ def _on_host(parts: Parts) -> Iterator[None]:
         move(parts.device)
 
 
-def plain_model(workload: Workload, parts: Parts, optimizer: OptimizerName) -> tuple[nn.Module, float | None]:
+def plain_model(workload: Workload, parts: Parts, optimizer: ChosenOptimizer) -> tuple[nn.Module, float | None]:
     """Return it, and what `of_plain` needs to know of the optimizer: None where there is room for its loss alone."""
     needed = SPARE * 2 * size(parts.plain.parameters())
     if not parts.strategy.sharded and largest(int(free_bytes(parts.device) < needed), parts.device) == 0:
-        return workload.build(parts.device), settings_of(optimizer)["lr"] if optimizer == "sgd" else math.inf
+        return workload.build(parts.device), settings_of(optimizer)["lr"] if optimizer.name == "sgd" else math.inf
     # On the host its numbers come from `take_weights`: drawing them there takes minutes.
     model = workload.build(torch.device("meta"))
     if {name for name, _ in model.named_buffers()} <= {name for name, _ in parts.plain.named_buffers()}:

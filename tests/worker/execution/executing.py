@@ -10,6 +10,7 @@ from torch import nn
 
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.execution import ChosenOptimizer
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build, make_optimizer
 from fp8bench.worker.execution.decide import decide
@@ -30,7 +31,7 @@ def settings(**values):
 
 
 def plain_parts(workload, model, mode=None):
-    optimizer = make_optimizer("sgd", model.parameters(), CPU)
+    optimizer = make_optimizer(ChosenOptimizer("sgd"), model.parameters(), CPU)
     return Parts(model, model, model, optimizer, mode or Polite(), workload, CPU)
 
 

@@ -14,6 +14,7 @@ from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed, 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE, CompilePolicy
 from fp8bench.modes.transformer_engine import TEFP8
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.execution import ChosenOptimizer
 from fp8bench.worker.execution import checkpointing, optimizers
 from fp8bench.worker.execution.build import choose, choose_compile, choose_graph, ready_to_train, uncompiled, wrap
 from fp8bench.worker.execution.checkpointing import repeated_blocks
@@ -75,23 +76,25 @@ def test_a_step_that_ddp_times_is_not_the_one_that_is_captured(taken, more):
 
 
 @pytest.mark.parametrize(
-    ("name", "cpu", "gpu"),
+    ("chosen", "cpu", "gpu"),
     [
-        ("sgd", "SGD(lr=0.001, momentum=0.9)", "SGD(lr=0.001, momentum=0.9, fused)"),
-        ("adam", "Adam(lr=0.0001)", "Adam(lr=0.0001, fused)"),
-        ("adamw", "AdamW(lr=0.0001, weight_decay=0.01)", "AdamW(lr=0.0001, weight_decay=0.01, fused)"),
+        (("sgd", None), "SGD(lr=0.001, momentum=0.9)", "SGD(lr=0.001, momentum=0.9, fused)"),
+        (("adam", None), "Adam(lr=0.0001)", "Adam(lr=0.0001, fused)"),
+        (("adamw", 0.25), "AdamW(lr=0.25, weight_decay=0.01)", "AdamW(lr=0.25, weight_decay=0.01, fused)"),
+        (("sgd", 0.5), "SGD(lr=0.5, momentum=0.9)", "SGD(lr=0.5, momentum=0.9, fused)"),
     ],
 )
-def test_the_fingerprint_says_what_was_made_and_on_a_gpu_a_whole_step_can_stay_there(name, cpu, gpu, monkeypatch):
-    assert (described(name, CPU), described(name, torch.device("cuda"))) == (cpu, gpu)
-    optimizer = make_optimizer(name, [nn.Parameter(torch.ones(2))], CPU)
+def test_the_fingerprint_says_what_was_made_and_on_a_gpu_a_whole_step_can_stay_there(chosen, cpu, gpu, monkeypatch):
+    chosen = ChosenOptimizer(*chosen)
+    assert (described(chosen, CPU), described(chosen, torch.device("cuda"))) == (cpu, gpu)
+    optimizer = make_optimizer(chosen, [nn.Parameter(torch.ones(2))], CPU)
     settings = optimizer.param_groups[0]
     assert type(optimizer).__name__ == cpu.partition("(")[0]
     for setting in cpu.partition("(")[2].rstrip(")").split(", "):
         key, _, value = setting.partition("=")
         assert settings[key] == float(value)
     monkeypatch.setitem(optimizers.OPTIMIZERS, "adam", (lambda _parameters, **settings: settings, {"lr": 0.0001}))
-    made = make_optimizer("adam", [], torch.device("cuda"))
+    made = make_optimizer(ChosenOptimizer("adam"), [], torch.device("cuda"))
     assert made == {"lr": 0.0001, "fused": True, "capturable": True}
 
 

@@ -26,6 +26,7 @@ from fp8bench.records.contradictions import (
     WIDEST_UNSHARED,
 )
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.execution import ChosenOptimizer
 from fp8bench.stats.steps import PROOF_STEPS
 from fp8bench.worker import rounding
 from fp8bench.worker.execution import decide as decide_module
@@ -125,7 +126,8 @@ def test_plain_steps_from_nudged_weights_differ_by_rounding_alone(optimizer, pro
     host, taken = torch.device("cpu"), [next(batches) for _ in range(3)]
     before = Snapshot.of(parts, host)
     plain, *nudged = (
-        plain_steps(parts, gate(parts).again, optimizer, taken, host, nudged=nudge) for nudge in (False, True, True)
+        plain_steps(parts, gate(parts).again, ChosenOptimizer(optimizer), taken, host, nudged=nudge)
+        for nudge in (False, True, True)
     )
     found = [proof.rounding(parts, before, plain, one) for one in (plain, *nudged)]
     assert found[1] == found[2], "every rank must see the same"
@@ -169,7 +171,7 @@ def test_an_fp8_mode_sees_a_whole_batch_where_memory_allows(mode, room, accumula
     parts, workload.asked = replace(parts, compiled=True), []
 
     def plain():
-        return plain_steps(parts, gate(parts).again, "sgd", [next(batches)], torch.device("cpu"))
+        return plain_steps(parts, gate(parts).again, ChosenOptimizer("sgd"), [next(batches)], torch.device("cpu"))
 
     if not taken:
         with pytest.raises(NotProved, match="memory does not suffice"):
@@ -183,8 +185,8 @@ def test_an_fp8_mode_sees_a_whole_batch_where_memory_allows(mode, room, accumula
 def test_weights_and_states_are_those_of_torch(name):
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(50, 20))
-    mine, rule = weight.detach().clone(), UpdateRule(name)
-    optimizer = make_optimizer(name, [weight], weight.device)
+    mine, rule = weight.detach().clone(), UpdateRule(ChosenOptimizer(name, 0.01))
+    optimizer = make_optimizer(ChosenOptimizer(name, 0.01), [weight], weight.device)
     for _ in range(5):
         weight.grad = torch.randn(50, 20)
         before = weight.detach().clone()
@@ -212,7 +214,7 @@ def test_the_room_that_is_requested_is_what_a_proof_keeps(optimizer, process_gro
     parts, batches = some_parts(warm=1, optimizer=optimizer)
     host = torch.device("cpu")
     before = Snapshot.of(parts, host)
-    plain = plain_steps(parts, gate(parts).again, optimizer, [next(batches)], host)
+    plain = plain_steps(parts, gate(parts).again, ChosenOptimizer(optimizer), [next(batches)], host)
     by_name = (before.weights, plain.weights, plain.gradients, plain.first_gradients, plain.own, *plain.states.values())
     kept = size([*(one for found in by_name for one in found.values()), *before.others, *before.scales, *plain.scales])
     assert copies_size(parts, settings(optimizer=optimizer)) == kept
