@@ -112,7 +112,7 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
     columns: tuple[Column[Any], ...] = (
         word("variant", lambda row: row[0].label),
         word("execution", lambda row: None if alike else "cannot run here" if row[0].obstacle else row[1]),
-        *(word(name, partial(_of_run, name)) for name in differing),
+        *(word(name, partial(lambda name, row: row[-1][name], name)) for name in differing),
         Column("a round", lambda row: row[0].seconds, duration),
         Column("all rounds", lambda row: _span(row[0].all_s, duration), str),
         Column("cost", lambda row: _span(row[0].usd, MONEY), str, unit="USD"),
@@ -161,10 +161,6 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
             },
         },
     )
-
-
-def _of_run(name: str, row: Sequence[Any]) -> object:
-    return row[-1][name]
 
 
 def _settings(asked: Mapping[str, Any], origins: Mapping[str, str], runs: Sequence[Mapping[str, Any]]) -> Table:

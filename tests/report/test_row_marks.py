@@ -112,6 +112,7 @@ MARKS = {
         )
         for name, settings, attention, said in (
             ("the optimizer", {"optimizer": "adam", "seed": 7}, "sdpa:flash", "with --optimizer sgd"),
+            ("the rate", {"learning_rate": 1e-4}, "sdpa:flash", "without --learning-rate"),
             ("recomputing", {"activation_checkpointing": "full"}, "sdpa:flash", "with --activation-checkpointing none"),
             ("attention", {}, "te:fused", "attention sdpa:flash"),
         )

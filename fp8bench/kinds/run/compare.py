@@ -215,7 +215,7 @@ def _settings_apart(row: Row, rows: Sequence[Row]) -> Iterator[Mark]:
     for name in OWN if row.latest.config is not None else ():
         mine, *_ = values = [getattr(one.config, name, None) for one in (row.latest, *alike)]
         if name not in NO_ROW_OF_ITS_OWN and any(value != mine for value in values):
-            yield Mark(f"with {flag_of(name)} {mine}")
+            yield Mark(f"without {flag_of(name)}" if mine is None else f"with {flag_of(name)} {mine}")
     if len({one.attention for one in alike} - {None}) > 1:
         yield Mark(f"attention {row.attention or 'unknown'}")
 
