@@ -15,6 +15,7 @@ from fp8bench.schema.config import RunConfig, mode_label
 from fp8bench.schema.instance import Instance, Price
 from fp8bench.schema.machine import Environment, MachineBasis, MachineIdentity
 from fp8bench.schema.rank import (
+    BlockParity,
     CompileEvidence,
     Evidence,
     ExecutedEvidence,
@@ -188,7 +189,13 @@ def replayed(**changes: Any) -> GraphEvidence:
 
 
 def proof(**changes: Any) -> ExecutedEvidence:
-    values: dict[str, Any] = {"steps": 3, "batch_size": 16, "loss_error": 0.001, "bound": 0.1}
+    values: dict[str, Any] = {
+        "steps": 3,
+        "batch_size": 16,
+        "loss_error": 0.001,
+        "bound": 0.1,
+        "after_loss_error": 0.001,
+    }
     return ExecutedEvidence(**{**values, "gradient_error": 0.004, "update_error": 0.02, "spread": 0.0, **changes})
 
 
@@ -201,6 +208,16 @@ def parity(passed: bool = True, **changes: Any) -> Parity:
         "input_gradient_error": 0.02 if passed else 1.0,
         "separation": 1.0,
         "leakage": 0.0,
+        "blocks": BlockParity(
+            blocks=3,
+            output_error=0.1,
+            input_gradient_error=0.1,
+            weight_gradient_error=0.1,
+            of_bound=0.7,
+            closest="the output of blocks.0",
+            compared_weights=9,
+            rounding_weights=(),
+        ),
         "tolerance": Tolerance(logits=0.05, loss=0.02, input_gradient=0.1),
     }
     return Parity(passed=passed, **{**values, **changes})

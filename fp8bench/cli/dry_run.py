@@ -107,6 +107,7 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         number = most.get(turn.label)
         return NOTHING if number is None else f"{number}{', may not fit' if number < batch_size else ''}"
 
+    in_words = dict.fromkeys(own, "by variant") | {"rounds": _rounds(found).rpartition(" ")[0]}
     columns: tuple[Column[Any], ...] = (
         word("variant", lambda row: row[0].label),
         word("execution", lambda row: None if alike else "cannot run here" if row[0].obstacle else row[1]),
@@ -118,9 +119,8 @@ def document(resolved: Resolved, prepared: Prepared, answer: Answer | None, plan
         Column("batch that fits", lambda row: fits(row[0], row[2].config.batch_size), kind="note"),
     )
     of_each = table_of(columns, [*zip(found.turns, executed, prepared.entries, runs, strict=True)])
-    decided = dict.fromkeys(own, "by variant") | {"rounds": _rounds(found).rpartition(" ")[0]}
     head = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
-    settings = _settings(requested, origins, runs, decided)
+    settings = _settings(requested | in_words, origins, runs)
     return Document(
         blocks([settings], [*map(Sentence, head)], [of_each], [*map(Sentence, outlook)]),
         data={
@@ -160,18 +160,13 @@ def _of_run(name: str) -> Column[Any]:
     return word(name, lambda row: row[-1][name])
 
 
-def _settings(
-    requested: Mapping[str, Any],
-    origins: Mapping[str, str],
-    runs: Sequence[Mapping[str, Any]],
-    decided: Mapping[str, str],
-) -> Table:
-    """Return the settings: of what was left open, what the runs have. decided: what is said of some in other words."""
+def _settings(asked: Mapping[str, Any], origins: Mapping[str, str], runs: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the settings as asked for, maybe in words; of what was left open, what the runs have."""
 
     def value(name: str) -> object:
-        asked, usual = decided.get(name, requested[name]), OPTIONS[name].usual()
-        if asked not in (None, []):
-            return asked
+        usual = OPTIONS[name].usual()
+        if asked[name] not in (None, []):
+            return asked[name]
         of_runs = {run.get(SETTINGS.get(name, "")) for run in runs} - {None}
         if of_runs:
             return of_runs.pop() if len(of_runs) == 1 else "by mode"
@@ -183,7 +178,7 @@ def _settings(
         Column("value", value, kind="note"),
         word("origin", origins.get),
     )
-    return table_of(columns, [*requested])
+    return table_of(columns, [*asked])
 
 
 def _lines(found: Forecast, elsewhere: bool) -> list[str]:

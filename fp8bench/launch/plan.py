@@ -254,7 +254,7 @@ class Schedule:
     _times: dict[Entry, list[float]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
-    _work: dict[Entry, object] = field(default_factory=dict)
+    _fingerprints: dict[Entry, object] = field(default_factory=dict)
 
     def restore(self, records: Iterable[Record]) -> None:
         """Count earlier rounds that are `ok` and of the same configuration; what stopped then is tried again."""
@@ -295,17 +295,12 @@ class Schedule:
             self._times.setdefault(entry, []).append(times.mean_s)
             if record.execution is not None:
                 self._variants.setdefault(entry.config, set()).add(record.execution)
-            self._work[entry] = record.fingerprint, entry.config.batch_size, entry.config.world_size
+            self._fingerprints[entry] = record.fingerprint, entry.config.batch_size, entry.config.world_size
             depends_on = record.parity.depends_on if record.parity else None
             self.work[entry.config] = {"sizes": record.fingerprint.get("sizes"), "depends_on": depends_on}
             if record.parity is not None and record.parity.of_run is None:
                 # The latest: what it depends on may have changed since an earlier call.
                 self.parities[entry.config] = record.parity.model_copy(update={"of_run": record.run_id})
-
-    @property
-    def untried(self) -> list[Entry]:
-        """Entries without any result so far, in this call or before."""
-        return [entry for entry in self.entries if entry not in self._stopped and not self._done(entry)]
 
     def estimate(self, entry: Entry, rounds: int | None = None) -> Estimate | None:
         """Return the entry's step time over its first rounds, or all so far, in seconds."""
@@ -363,6 +358,10 @@ class Schedule:
 
     def _base(self, entry: Entry) -> Entry | None:
         """Return the first entry of the baseline's mode that does the same work and can run; None for itself."""
-        alike = (one for one in self._work if one.config.mode == BASELINE and self._work[one] == self._work.get(entry))
+        alike = (
+            one
+            for one in self._fingerprints
+            if one.config.mode == BASELINE and self._fingerprints[one] == self._fingerprints.get(entry)
+        )
         found = next(alike, None)
         return None if found == entry else found

@@ -7,7 +7,6 @@ tried.
 """
 
 import re
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fp8bench.config.request import RunRequest
 from fp8bench.launch import batch_size
 from fp8bench.launch.assemble import assemble, log_of, new_session_id, phases
 from fp8bench.launch.forecast import AXES, MINUTE_S, Forecaster, duration
@@ -34,7 +32,6 @@ from fp8bench.launch.prepare import (
 )
 from fp8bench.launch.processes.rank import Task
 from fp8bench.launch.processes.watch import Executor, Watch
-from fp8bench.launch.recipes import words_of
 from fp8bench.launch.signals import exit_code, held_back
 from fp8bench.machine.identity import Here
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
@@ -182,8 +179,11 @@ def run_rounds(
                 yield Turned(entry, *kept)
             if interrupted is not None:
                 ran, too = f"interrupted while {entry.label} ran", ", and its record is kept" if kept else ""
-                what, remedy = f"{ran}; its workers have ended{too}", _how_to_resume(schedule, prepared)
-                raise Interrupted(what, remedy, exit_code(interrupted)) from interrupted
+                raise Interrupted(
+                    f"{ran}; its workers have ended{too}",
+                    f"What was finished is kept: run the same command with --session {schedule.session_id}",
+                    exit_code(interrupted),
+                ) from interrupted
         number += 1
 
 
@@ -214,25 +214,6 @@ def _ceilings(
         else:
             found[work] = Ceilings.model_validate(first.found)
     return found
-
-
-def _how_to_resume(schedule: Schedule, prepared: Prepared) -> str:
-    untried = schedule.untried
-    if len(untried) == len(schedule.entries):
-        # Without kept records the session has no settings to resume with.
-        return "Nothing was finished before it: run the same command again"
-    # A session whose records are all of earlier calls may not know a mode that this call has added.
-    configs = [] if not untried or prepared.request.variants else [entry.config for entry in schedule.entries]
-    folder, named = prepared.results_dir, prepared.request.model_fields_set - prepared.resumed.keys()
-    given = {
-        "--instance": [prepared.request.instance] if "instance" in named else [],
-        "--session": [schedule.session_id],
-        "--mode": dict.fromkeys(config.mode_label for config in configs),
-        "--te-switch": words_of(configs),
-        "--results-dir": [] if folder == RunRequest.model_fields["results_dir"].default else [str(folder)],
-    }
-    words = [word for flag, values in given.items() for value in values for word in (flag, value)]
-    return f"What was finished before it is in {folder}; resume with `{shlex.join(['fp8bench', 'run', *words])}`"
 
 
 def written(record: Record, reports: Sequence[RankReport], results_dir: Path) -> tuple[Record, Path]:
@@ -376,12 +357,5 @@ def _run_turn(sweep: Sweep, turn: Turn, executor: Executor, watch: Watch, halvin
         prepared = replace(prepared, results_dir=sweep.looks_dir)
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name, asked, searches)
     schedule.restore(before)
-    try:
-        [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, None, time.monotonic())
-    except Interrupted as interrupted:
-        raise Interrupted(
-            "interrupted; the workers of this turn have ended",
-            f"What was finished before it is kept: run the same command with --session {sweep.name}",
-            interrupted.exit_code,
-        ) from interrupted
+    [(_, record, _)] = run_rounds(prepared, schedule, executor, lambda *_turn: watch, None, time.monotonic())
     return record

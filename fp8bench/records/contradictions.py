@@ -65,9 +65,10 @@ AT_MOST: dict[str, tuple[str | float, ...]] = {
 """Fields of a run that is ok, and what bounds each: the first one that is known."""
 
 FINITE = ("parity.logits_error", "parity.loss_error", "parity.separation")
-EXECUTED = ("executed", *(f"executed.{name}" for name in ("loss_error", "gradient_error", "update_error", "bound")))
-"""What a run that is ok has measured: null would mean that it was not finite. Of its evidence, by the rules of proof 2,
-which have been the only ones since method 4.
+EXECUTED = ("loss_error", "gradient_error", "update_error", "bound", "after_loss_error")
+BY_PROOF_2 = ("parity.blocks", "evidence.executed", *(f"evidence.executed.{name}" for name in EXECUTED))
+"""What a run that is ok has measured: null would mean that it was not finite, or not done. The last by the rules of
+proof 2, the oldest ones since method 4.
 """
 
 _FP8, _NEVER_FP8 = ("te-fp8", "torchao-float8"), ("baseline-", "te-bf16")
@@ -104,9 +105,8 @@ def _of_status(record: Record) -> Iterator[str]:
 def _of_proofs(record: Record) -> Iterator[str]:
     """Compare what the proofs of a run measured with their bounds, and these with those that proofs may set."""
     evidence = record.evidence
-    of_steps = () if evidence is None else (f"evidence.{name}" for name in EXECUTED)
-    proved = max(record.proof_version or 1, 2 if (record.method_version or 0) >= 4 else 1)
-    for name in ("evidence", *FINITE, *(of_steps if proved >= 2 else ())):
+    by_proof_2 = evidence is not None and ((record.proof_version or 1) >= 2 or (record.method_version or 0) >= 4)
+    for name in ("evidence", *FINITE, *(BY_PROOF_2 if by_proof_2 else ())):
         if _at(record, name) is None:
             yield f"its status is ok, and {name} is null"
     stated = WIDEST_OF_MODES[evidence is not None and evidence.fp8]

@@ -40,6 +40,8 @@ class BlockParity(Frozen):
     closest: str = Field(description="what that error is of")
     compared_weights: int = Field(description="of the plain model's trained weights")
     rounding_weights: tuple[str, ...] = Field(description="whose gradient is rounding, judged by size; * is a number")
+    tokens: int | None = optional("of a sample that blocks saw; null: the whole model saw them all, or not recorded")
+    of_tokens: int | None = optional("of a sample that is trained, then")
 
 
 class Parity(Frozen):
@@ -125,7 +127,7 @@ class ExecutedEvidence(Frozen):
     layers: int | None = optional("of the model that was compared, where a whole one does not fit; null: all")
     of_layers: int | None = optional("of the model that was timed, then")
     after_loss_error: float | None = optional("of one step after the timed ones, against the plain model; null: none")
-    after_gradient_error: float | None = optional("the same of its gradients; null if sharded")
+    after_gradient_error: float | None = optional("the same of its gradients; null if sharded, or without memory")
     reference: Literal["whole model", "sharded model"] = Field(default="whole model", description="compared with")
     bound: float | None = optional("how far off gradients, update and scales might be; null in older records")
     update_bound: float | None = optional("on the update and the last gradient, if Adam made it; null: as the others")

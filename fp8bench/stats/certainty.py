@@ -13,7 +13,7 @@ RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconcl
 
 VerdictOn = Literal["units_per_usd", "throughput"]
 
-ONE_PROCESS = "one process is not a measurement"
+ONE_PROCESS, ONE_ROUND = "one process is not a measurement", "the two share only one round of their session"
 
 NOISE = 0.01
 """How far, as a share, two step times must differ before one of them is called better: our choice. A verdict needs the

@@ -127,6 +127,14 @@ def in_common(one: Estimate, other: Estimate) -> tuple[Estimate, Estimate]:
     return (one.of(both), other.of(both)) if both else (one, other)
 
 
+def over_common_rounds(one: Estimate | None, other: Estimate | None) -> tuple[float, float]:
+    """Return how many times their values both take over the rounds that both have; 1 if either is unknown."""
+    if one is None or other is None:
+        return 1.0, 1.0
+    mine, theirs = in_common(one, other)
+    return mine.value / one.value, theirs.value / other.value
+
+
 def around(value: float, log: float, reach: float) -> tuple[float, float]:
     """Return exp(log -+ reach), moved to hold the value, which one time a thousand times the others takes beyond it."""
     return min(value, math.exp(log - reach)), max(value, math.exp(log + reach))

@@ -15,7 +15,7 @@ from random import Random
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeVar
 
-from fp8bench.stats.certainty import NOISE, ONE_PROCESS, Verdict, holds_noise, verdict_on_speed
+from fp8bench.stats.certainty import NOISE, ONE_PROCESS, ONE_ROUND, Verdict, holds_noise, verdict_on_speed
 from fp8bench.stats.estimate import Estimate, around, estimate, in_common, t_quantile
 
 LIMIT = 0.2  # the largest share of splits that may exclude equality
@@ -27,7 +27,7 @@ Process = TypeVar("Process")
 
 
 class Ratio(NamedTuple):
-    """A mode's step time over the reference's. interval: 95 %; None of one process. why: it is inconclusive."""
+    """A mode's step time over the reference's. interval: 95 %; None of one process each. why: it is inconclusive."""
 
     value: float
     interval: tuple[float, float] | None
@@ -41,10 +41,11 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
     """
     if not 0 <= noise < 1:
         raise ValueError(f"noise is a share of at least 0 and below 1, not {noise}")
+    without = ONE_PROCESS if 1 in (ours.processes, reference.processes) else ONE_ROUND
     ours, reference = in_common(ours, reference)
     value = ours.value / reference.value
     if ours.spread is None or reference.spread is None:
-        return Ratio(value, None, "inconclusive", ONE_PROCESS)
+        return Ratio(value, None, "inconclusive", without)
     a, b = ours.spread**2 / ours.processes, reference.spread**2 / reference.processes
     rest = a**2 / (ours.processes - 1) + b**2 / (reference.processes - 1)
     outside = min(ours.outside, reference.outside)

@@ -163,7 +163,7 @@ def norms_of_groups(tensors: Sequence[Tensor]) -> list[list[float]]:
     return list(norms.tolist())
 
 
-def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
+def measured(judged: Sequence[Judged], blocks: int, tokens: int | None, of_tokens: int | None) -> BlockParity:
     errors = [one for one in judged if not one.rounding]
 
     def worst(kind: Kind) -> float | None:
@@ -184,6 +184,8 @@ def measured(judged: Sequence[Judged], blocks: int) -> BlockParity:
         closest=closest.part.what if closest else "",
         compared_weights=len(every - noise),
         rounding_weights=tuple(counted(sorted(noise))),
+        tokens=tokens,
+        of_tokens=of_tokens,
     )
 
 

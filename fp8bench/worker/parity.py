@@ -185,13 +185,14 @@ class _Pass:
 @dataclass
 class _Plain:
     """The plain model, perturbed, and what it showed. passes: over a whole sample where the gate looks at the first
-    tokens of samples, and then over these. of_bf16, alone: the errors that bf16 autocast and fp8 make of logits and
-    input gradient.
+    tokens of samples, and then over these. tokens: how many of a sample's these saw, and how many it has; None where
+    the gate looks at all. of_bf16, alone: the errors that bf16 autocast and fp8 make of logits and input gradient.
     """
 
     model: nn.Module
     view: View
     passes: list[_Pass]
+    tokens: tuple[int | None, int | None]
     rounding: modes.Rounding | None
     of_bf16: tuple[float, float]
     alone: tuple[float, float] | None
@@ -208,8 +209,9 @@ def _plainly(
         if not is_built_in(type(workload).__module__):
             require_provable(model, workload, batch, partial(_restore, buffers, model))
     place = next(model.parameters()).device
+    shortened = whole.inputs.shape != batch.inputs.shape
     # What lies between blocks takes as much again of a whole sample.
-    room = ROOM if whole.inputs.shape == batch.inputs.shape else 2 * ROOM
+    room = 2 * ROOM if shortened else ROOM
     if place.type == "cuda" and torch.cuda.mem_get_info(place)[0] <= room * size(model.parameters()):
         place = torch.device("cpu")
     record = Recording(place)
@@ -227,19 +229,19 @@ def _plainly(
                 found.append(apart(view, look(model, workload, batch)))
         alone = max(logits for logits, _ in found), max(gradient for _, gradient in found)
     passes = [_pass(model, workload, batch, record.calls, True, rounding)]
-    if sample := _whole_sample(model, batch, whole, record.calls, beside=1 if place.type == "cpu" else 2):
+    beside = 1 if place.type == "cpu" else 2
+    if shortened and record.calls and (sample := _whole_sample(model, batch, whole, record.calls, beside)):
         record = Recording(torch.device("cpu"), record.calls)
         with recording(model, record):
             passed(workload.loss, model, sample)
         passes.insert(0, _pass(model, workload, sample, record.calls, False, rounding))
-    return _Plain(model.to(place), view, passes, rounding, of_bf16, alone)
+    tokens = (passes[0].batch.inputs.shape[1], whole.inputs.shape[1]) if shortened else (None, None)
+    return _Plain(model.to(place), view, passes, tokens, rounding, of_bf16, alone)
 
 
 def _whole_sample(model: nn.Module, batch: Batch, whole: Batch, calls: Sequence[Call], beside: int) -> Batch | None:
     # The first one's tokens as far as there is room, a number that fp8 can take; None if the batch has as many. beside:
     # so many times the model's weights are taken later.
-    if not calls or whole.inputs.shape == batch.inputs.shape:
-        return None
     a_token = size(one for call in calls for one in leaves((call.arguments, call.output)) if isinstance(one, Tensor))
     room = free_bytes(batch.inputs.device) - beside * size(model.parameters())
     tokens = min(whole.inputs.shape[1], room * math.prod(batch.inputs.shape[:2]) // (COPIES * a_token))
@@ -313,7 +315,8 @@ def _by_block(
         if one is not plain.passes[-1]:
             forget(mode, model)
     faults = [*dict.fromkeys(faults), *judged.faults_of(compared)]
-    return judged.measured(compared, len({call.block for call in plain.passes[-1].calls})), faults
+    number = len({call.block for call in plain.passes[-1].calls})
+    return judged.measured(compared, number, *plain.tokens), faults
 
 
 def _examined(

@@ -117,6 +117,10 @@ def to_evidence(
         warnings.append("torch.compile was on but compiled nothing")
     if compiled.enabled and compiled.graph_breaks and islands is not None:
         warnings.append(f"torch.compile's graph broke {compiled.graph_breaks} times: {islands}")
+    gate = proof.parity.blocks
+    if gate is not None and gate.tokens != gate.of_tokens:
+        why = "as far as memory allows and in multiples of 16"
+        warnings.append(f"the gate saw {gate.tokens:,} of the {gate.of_tokens:,} tokens of a sample, {why}")
     if profiled.warning is not None:
         warnings.append(profiled.warning)
     said, profile = own["attention"] or ":unfused", profiled.profile

@@ -260,8 +260,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(again, run_with, article,
     said = done.stderr.splitlines()[-1]
 
     assert "interrupted while baseline-fp32 ran" in said
-    # The session has its variants, so that the command names no mode.
-    assert said.endswith("resume with `fp8bench run --session monday`.")
+    assert said.endswith("What was finished is kept: run the same command with --session monday.")
     run_with([0.3, 0.3, 0.15, 0.1], "--session", "monday", *again)
     assert sorted(kept(tmp_path)) == sorted(THERE_AND_BACK)
     assert "nothing was left to run" in run_with([], "--session", "monday", *again).stderr

@@ -138,6 +138,25 @@ class TestWhichMode:
         (pair,) = compared(*certain, *noisy, *fp8, *torch_there).answer.pairs
         assert (pair.row.mode, pair.decided, pair.unsure.row.mode) == ("te-fp8", True, "torchao-float8")
 
+    def test_a_noisy_best_reference_hides_no_gain_over_the_one_that_it_is_not_told_from(self):
+        compiled = {"evidence": evidence(compiled=True), "minutes": 10}
+        eager, fp8 = on("p5", 0.1, minutes=20), on("p5", 0.08, "te-fp8", minutes=30, recipe="delayed")
+        noisy = rounds(0.06, 0.1, 0.12, **compiled)
+        found = compared(*noisy, *eager, *fp8)
+        (of,) = found.answer.modes
+        assert (of.pair.reference.execution, of.pair.decided) == ("compiled", False)
+        assert (of.over_another.reference.execution, of.over_another.decided) == ("eager", True)
+        said = next(sentences(found))
+        assert re.search(r"te-fp8 there: not told apart, \+16.7 % \(.*\); te-fp8: 25.0 % more images per USD \(", said)
+        assert "than baseline-bf16/eager, which is not told from the best" in said
+        assert as_json(found)["mode"]["pairs"][0]["over_another"]["against"]["execution"] == "eager"
+        # One that is told from the best, or that the mode is not better than by the mean, is none.
+        for best, other in (
+            (rounds(0.085, 0.081, 0.088, **compiled), eager),
+            (rounds(0.07, 0.08, 0.06, **compiled), eager),
+        ):
+            assert compared(*best, *other, *fp8).answer.modes[0].over_another is None
+
     def test_what_is_not_told_from_the_best_is_called_equal_and_no_other(self):
         base, fp8 = on("p5", 0.1), on("p5", 0.08, "te-fp8", minutes=10, recipe="delayed")
         alike, slower = (on("p5", time, "te-bf16", minutes=20) for time in (0.0801, 0.09))

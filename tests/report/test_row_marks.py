@@ -100,6 +100,24 @@ MARKS = {
         )
     },
     **{
+        f"alike but for {name}": Case(
+            [
+                measured(mode="te-bf16"),
+                measured(mode="te-bf16", minutes=1, settings=settings, attention=attention),
+                measured(minutes=2, settings={"optimizer": "adamw"}),
+                measured(mode="te-bf16", minutes=3),
+            ],
+            said=(said,),
+            unsaid=("with --seed", "with --optimizer adamw"),
+        )
+        for name, settings, attention, said in (
+            ("the optimizer", {"optimizer": "adam", "seed": 7}, "sdpa:flash", "with --optimizer sgd"),
+            ("the rate", {"learning_rate": 1e-4}, "sdpa:flash", "without --learning-rate"),
+            ("recomputing", {"activation_checkpointing": "full"}, "sdpa:flash", "with --activation-checkpointing none"),
+            ("attention", {}, "te:fused", "attention sdpa:flash"),
+        )
+    },
+    **{
         f"joined by {join}{settings}": Case(
             [
                 measured(evidence=evidence(join="ddp"), settings={}),

@@ -61,6 +61,16 @@ class TestVerdict:
         with pytest.raises(ValueError, match="round of every process"):
             Estimate((0.1, 0.1), rounds=(1,))
 
+    @pytest.mark.parametrize(
+        ("ours", "reference", "why"),
+        [((1, 2, 3), (3, 4), "share only one round"), ((3,), (1, 2, 3), "one process"), ((1, 2), (1, 2, 3), None)],
+    )
+    def test_rows_of_several_rounds_that_share_only_one_say_so(self, ours, reference, why):
+        both = [Estimate((0.1, 0.11, 0.12)[: len(rounds)], rounds=rounds) for rounds in (ours, reference)]
+        found = ratio(*both)
+        assert (found.interval is None) == (why is not None)
+        assert why is None or why in found.why
+
     @pytest.mark.parametrize(("ours", "reference"), [(1, 3), (3, 1), (1, 1)])
     def test_one_process_is_not_a_measurement(self, ours, reference):
         found = ratio(steady(0.5, ours), steady(1.0, reference))

@@ -95,6 +95,7 @@ class TestProve:
 
         found = of(mode, counted, Shortened)
         assert found.passed, found.reason
+        assert (found.blocks.tokens, found.blocks.of_tokens) == (64, 64)
         assert shapes == {(2, 32), (1, 64)}
         assert LATER in of(plant=FAULTS["the next token"][0], workload=Shortened).reason
 
@@ -103,9 +104,12 @@ class TestProve:
     def test_a_fault_beyond_the_tokens_that_the_whole_model_sees_is_refused(self, mode, plant, named):
         assert named in refusal(mode, plant, Shortened(data="device"))
 
-    def test_a_sample_is_seen_as_far_as_there_is_room(self, monkeypatch):
+    def test_a_sample_is_seen_as_far_as_there_is_room_and_the_record_says_how_far(self, monkeypatch):
         monkeypatch.setattr(parity, "free_bytes", lambda _device: 0)
-        assert of(plant=BEYOND["MLPs left out"][0], workload=Shortened).passed
+        found = of(plant=BEYOND["MLPs left out"][0], workload=Shortened)
+        assert found.passed
+        assert (found.blocks.tokens, found.blocks.of_tokens) == (32, 64)
+        assert of(workload=LLMMicro).blocks.of_tokens is None, "the whole model saw all tokens"
 
     @pytest.mark.parametrize(("plant", "workload", "reason"), FAULTS.values(), ids=FAULTS)
     def test_what_computes_something_else_is_refused(self, plant, workload, reason):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from builders import profile
+from builders import parity, profile
 from outside.outside_plugins import Polite, TinyLinear
 from worker.execution import executing
 
@@ -154,12 +154,13 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
     assert found == [("ok", None), ("invalid", "execution"), ("unsupported", "capture")]
 
 
-OFF = CompileEvidence(enabled=False, reason="test")
+OFF, GATE = CompileEvidence(enabled=False, reason="test"), parity()
 
 
-def gather(found, kernels, compiled, profiled=NOT_PROFILED, **stated):
+def gather(found, kernels, compiled, profiled=NOT_PROFILED, gate=GATE, **stated):
     mode = SimpleNamespace(evidence=lambda _model: found, **stated)
-    return to_evidence(mode, SimpleNamespace(model=None, kernels=kernels), compiled, profiled=profiled)
+    proof = SimpleNamespace(model=None, kernels=kernels, parity=gate)
+    return to_evidence(mode, proof, compiled, profiled=profiled)
 
 
 def test_known_words_take_their_place_all_others_are_kept_and_a_silent_mode_is_unknown():
@@ -173,6 +174,9 @@ def test_known_words_take_their_place_all_others_are_kept_and_a_silent_mode_is_u
     failed = Profiled(None, "CUPTI is busy")
     evidence = gather({"warnings": ("it is hot",)}, frozenset(), OFF, profiled=failed)
     assert evidence.warnings == ("it is hot", failed.warning)
+    shortened = GATE.model_copy(update={"blocks": GATE.blocks.model_copy(update={"tokens": 2560, "of_tokens": 4096})})
+    (warning,) = gather({}, frozenset(), OFF, gate=shortened).warnings
+    assert "2,560 of the 4,096 tokens" in warning
 
 
 def on(**found):

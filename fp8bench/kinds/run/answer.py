@@ -108,13 +108,16 @@ class OfMode:
     """What a mode gains on an instance. pair: its best row against the best of the reference's mode, of one batch size
     and machine; from three machines on with the figures of all. on_machines: the same two on each machine that ran
     both, the smallest gain first. equal: better rows of other modes that no machine tells apart from the best row.
-    needs_graph: whether the best row is replayed as a CUDA graph. in_python: a row of the same mode and batch size
-    whose steps are launched from Python, against the same reference or that of its own machine; None without one.
+    over_another: where no row is certain to be better than that reference, one that is beside another row of its mode,
+    from which it is not told. needs_graph: whether the best row is replayed as a CUDA graph. in_python: a row of the
+    same mode and batch size whose steps are launched from Python, against the same reference or that of its own
+    machine; None without one.
     """
 
     pair: Pair
     on_machines: tuple[Pair, ...] = ()
     equal: tuple[Pair, ...] = ()
+    over_another: Pair | None = None
     needs_graph: bool = False
     in_python: Pair | None = None
 
@@ -320,6 +323,7 @@ def _gains(rows: Sequence[Row], reference: Reference, against: Against, size: Si
             pair=_pooled(pairs) if len(pairs) >= FEWEST_MACHINES else pairs[0] if len(pairs) == 2 else best,
             on_machines=tuple(pairs),
             equal=tuple(_equal(best, alike, reference, against)),
+            over_another=next(_over_another(best, alike, reference, against), None) if len(pairs) == 1 else None,
             needs_graph=needs_graph,
             in_python=next(iter(launched), None),
         )
@@ -339,6 +343,20 @@ def _equal(best: Pair, alike: Sequence[Row], reference: Reference, against: Agai
         pair = Pair(row=against(first, best.reference), reference=best.reference)
         if pair.row.decided and pair.gain > 0:
             yield pair
+
+
+def _over_another(best: Pair, alike: Sequence[Row], reference: Reference, against: Against) -> Iterator[Pair]:
+    """Yield certain gains that the noise of the best row of the reference's mode hides: it may be better than all, so
+    that none is certain beside it, but those are over the same mode's other rows, from which it is not told.
+    """
+    if best.decided or best.gain <= 0:
+        return
+    there = [row for row in alike if row.machine == best.row.machine]
+    of_mode = [row for row in there if reference.mode in (row.mode, row.mode_label)]
+    better = [row for row in there if row not in of_mode and _worth(row) > _worth(best.reference)]
+    for other in sorted(of_mode, key=_worth, reverse=True):
+        if against(other, best.reference).verdict == "inconclusive":
+            yield from (pair for pair in _pair(better, [other], against) if pair.decided and pair.gain > 0)
 
 
 def _pooled(pairs: Sequence[Pair]) -> Pair:

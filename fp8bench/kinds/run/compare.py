@@ -5,6 +5,7 @@ USD if both have a price, else on speed. Prices are exact, so a unit's cost is a
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from pydantic import JsonValue
 
@@ -16,6 +17,7 @@ from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import OLD_DAYS, require_region
 from fp8bench.records.select import (
+    MAKE_ROWS,
     Measurement,
     broadest_first,
     grouped,
@@ -27,9 +29,10 @@ from fp8bench.records.select import (
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import differing, in_words
+from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import NOISE, RowVerdict, holds_noise, noise_between, verdict_on_value
-from fp8bench.stats.estimate import in_common
+from fp8bench.stats.estimate import Estimate, in_common, over_common_rounds
 from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.tables.written import workers
 
@@ -189,7 +192,8 @@ def _warnings(rows: Sequence[Row], reference: Row | None, options: CompareOption
 
 
 def _distinguished(rows: Sequence[Row]) -> list[Row]:
-    # By their machine if an instance has several, and by each part of the software that differs.
+    # By their machine if an instance has several, by each part of the software that differs, and by what was requested
+    # otherwise of rows that look alike.
     named: list[Row] = []
     for row in rows:
         names, others = [], [one for one in rows if one.source == "measured" and one.instance == row.instance]
@@ -199,8 +203,21 @@ def _distinguished(rows: Sequence[Row]) -> list[Row]:
             softwares = [other.software for other in others if other.software is not None]
             unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))
             names += [Mark(f"{name} {in_words(mine, name)}") for name in unlike]
+        names += _settings_apart(row, rows)
         named.append(row.model_copy(update={"marks": (*names, *row.marks)}))
     return named
+
+
+def _settings_apart(row: Row, rows: Sequence[Row]) -> Iterator[Mark]:
+    place = "instance", "machine", "source", "device", "world_size", "nodes"
+    looks = attrgetter(*place, "configuration", "workload", "batch_size")
+    alike = [one.latest for one in rows if looks(one) == looks(row)]
+    for name in MAKE_ROWS if row.latest.config is not None else ():
+        mine, *_ = values = [getattr(one.config, name, None) for one in (row.latest, *alike)]
+        if any(value != mine for value in values):
+            yield Mark(f"without {flag_of(name)}" if mine is None else f"with {flag_of(name)} {mine}")
+    if len({one.attention for one in alike} - {None}) > 1:
+        yield Mark(f"attention {row.attention or 'unknown'}")
 
 
 def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
@@ -211,9 +228,16 @@ def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
     here, is_reference = row.instance == reference.instance, row.run_id == reference.run_id
     predicted = "predicted" in (row.source, reference.source)
     allowed = allow_mismatch or (predicted and here)
-    beside, unlike_rounds = _over_common_rounds(found, other)
+    mine, theirs = (None if times is None else times.by_elapsed for times in (found, other))
+    of_mine, of_theirs = over_common_rounds(mine, theirs)
+    beside = of_theirs / of_mine
     update: dict[str, object] = {
-        "marks": (*row.marks, *unlike_marks(one, two, allowed), *_unlike_sizes(row, reference), *unlike_rounds),
+        "marks": (
+            *row.marks,
+            *unlike_marks(one, two, allowed),
+            *_unlike_sizes(row, reference),
+            *_unlike_rounds(mine, theirs),
+        ),
         "is_reference": is_reference,
         "reference_run_id": reference.run_id,
     }
@@ -236,8 +260,9 @@ def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:
         elif row.measured_on or reference.measured_on:
             # Their intervals hold what machines of one type differ by.
             noise = NOISE
-        paid, theirs = row.usd_per_hour, reference.usd_per_hour
-        update |= _judged(found, other, None if paid is None or theirs is None else paid / theirs, noise)
+        paid, of_reference = row.usd_per_hour, reference.usd_per_hour
+        price_ratio = None if paid is None or of_reference is None else paid / of_reference
+        update |= _judged(found, other, price_ratio, noise)
     return row.model_copy(update=update)
 
 
@@ -258,19 +283,11 @@ def _unlike_sizes(row: Row, reference: Row) -> Iterator[Mark]:
         yield not_compared(f"ranks joined by {row.joined}, reference {reference.joined}")
 
 
-def _over_common_rounds(found: UnitTime | None, reference: UnitTime | None) -> tuple[float, list[Mark]]:
-    """Return the speed-up over the rounds that both have, divided by that of the rows' means, and what a reader must
-    know if these are not all rounds of both.
-    """
-    if found is None or reference is None:
-        return 1.0, []
-    mine, theirs = found.by_elapsed, reference.by_elapsed
-    ours, others = in_common(mine, theirs)
-    if (ours, others) == (mine, theirs):
-        return 1.0, []
-    of_mine, of_theirs = (f"{cut.processes} of {one.processes}" for cut, one in ((ours, mine), (others, theirs)))
-    said = f"compared over the rounds that both have: {of_mine} processes, {of_theirs} of the reference"
-    return (mine.value / ours.value) / (theirs.value / others.value), [Mark(said)]
+def _unlike_rounds(mine: Estimate | None, theirs: Estimate | None) -> Iterator[Mark]:
+    if mine is None or theirs is None or (both := in_common(mine, theirs)) == (mine, theirs):
+        return
+    of_mine, of_theirs = (f"{cut.processes} of {one.processes}" for cut, one in zip(both, (mine, theirs), strict=True))
+    yield Mark(f"compared over the rounds that both have: {of_mine} processes, {of_theirs} of the reference")
 
 
 def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None, noise: float) -> dict[str, object]:

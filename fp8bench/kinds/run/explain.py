@@ -13,7 +13,7 @@ from fp8bench.profiling.floor import Floor
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import executed, suffix
 from fp8bench.schema.record import Record
-from fp8bench.stats.estimate import in_common
+from fp8bench.stats.estimate import over_common_rounds
 from fp8bench.tables import document as doc
 from fp8bench.tables.row_chart import Bar, Bars
 from fp8bench.tables.study import Column, table_of, word
@@ -53,16 +53,19 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None, common: Collect
     """
     modes, explanation = [facts], None
     if reference is not None:
-        facts, reference = _over_common_rounds(facts, reference)
+        # The step times that `compare` compares.
+        mine, theirs = over_common_rounds(facts.unit_time, reference.unit_time)
+        facts = replace(facts, step_time_s=facts.step_time_s * mine)
+        reference = replace(reference, step_time_s=reference.step_time_s * theirs)
         modes = _distinct_labels(facts, reference)
         for field in ("workload", "batch_size", "device"):
-            mine, theirs = getattr(facts, field), getattr(reference, field)
-            if mine != theirs:
+            here, there = getattr(facts, field), getattr(reference, field)
+            if here != there:
                 both = " and ".join(mode.label for mode in modes)
                 remedy = "Name two records of the same work on each device, or give --workload and --batch-size"
                 if field == "batch_size" and common:
                     remedy = f"Give --batch-size {max(common)}, which both have"
-                what = f"{both} are not comparable: {field.replace('_', ' ')} {mine} and {theirs}"
+                what = f"{both} are not comparable: {field.replace('_', ' ')} {here} and {there}"
                 raise UsageError(what, remedy)
         explanation = causes.across(facts, reference, [mode.label for mode in modes])
     unused = {name: [mode.label for mode in modes if name in mode.unused] for name in ADVICE}
@@ -72,18 +75,6 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None, common: Collect
         *(explanation or causes.explain(modes[0], modes[1] if reference else None)),
         notes=(*filter(None, map(_note, modes)), *advice),
         warnings=tuple(_warnings(modes)),
-    )
-
-
-def _over_common_rounds(facts: StepFacts, reference: StepFacts) -> tuple[StepFacts, StepFacts]:
-    """Return both with the step times that `compare` compares: of the rounds of a session that both have."""
-    one, other = facts.unit_time, reference.unit_time
-    if one is None or other is None:
-        return facts, reference
-    mine, theirs = in_common(one, other)
-    return (
-        replace(facts, step_time_s=facts.step_time_s * (mine.value / one.value)),
-        replace(reference, step_time_s=reference.step_time_s * (theirs.value / other.value)),
     )
 
 

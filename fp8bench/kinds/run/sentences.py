@@ -13,6 +13,7 @@ from fp8bench.kinds.run.columns import price_told
 from fp8bench.kinds.run.compare import unlike_work
 from fp8bench.kinds.run.row import Row
 from fp8bench.records.select import grouped
+from fp8bench.schema.execution import suffix
 
 METHOD = """\
 Of each measured row, the mode was first proved to compute what the plain model does: block by block, and again in the
@@ -120,6 +121,7 @@ def _numbers_of(answer: Answer) -> dict[str, object]:
                     **_numbers(of.pair),
                     "on_machines": [_numbers(pair) for pair in of.on_machines],
                     "equal": [_numbers(pair) for pair in of.equal],
+                    "over_another": None if of.over_another is None else _numbers(of.over_another),
                     "needs_cuda_graph": of.needs_graph,
                     "launched_from_python": None if of.in_python is None else _numbers(of.in_python),
                 }
@@ -166,11 +168,17 @@ def _of_modes(modes: Sequence[OfMode]) -> Iterator[str]:
             gains.setdefault((row.short_label, base, pair.origin), []).append(of)
         else:
             outcome = _more(pair) if pair.decided else f"not told apart, {_interval(pair)}"
-            yield f"{base} {_where(pair)}; {row.short_label} there: {outcome}{_machines(of)}{_origin(pair)}"
+            more = "" if of.over_another is None else f"; {_hidden(of.over_another)}"
+            yield f"{base} {_where(pair)}; {row.short_label} there: {outcome}{_machines(of)}{more}{_origin(pair)}"
     for (mode, base, _), (first, *others) in gains.items():
         of_first = f"{_more(first.pair)} than the best {base} {_where(first.pair)}{_machines(first)}{_rivals(first)}"
         rest = "".join(f", {_percent(of.pair)} {_where(of.pair)}{_machines(of)}{_rivals(of)}" for of in others)
         yield f"{mode}: {of_first}{rest}{_origin(first.pair)}"
+
+
+def _hidden(pair: Pair) -> str:
+    row, base = pair.row, f"{pair.reference.short_label}{suffix(pair.reference.execution)}"
+    return f"{row.short_label}: {_more(pair)} than {base}, which is not told from the best{_unsure(pair)}"
 
 
 def _rivals(of: OfMode) -> str:

@@ -12,7 +12,7 @@ from worker.execution.executing import blocks_of, settings
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.stats.steps import LEAD_IN, PACE_STEPS, PROOF_STEPS
 from fp8bench.worker import main
-from fp8bench.worker.execution import afterwards, reference
+from fp8bench.worker.execution import gradients, reference
 from fp8bench.worker.main import measure
 from fp8bench.worker.rank_report import Aside
 from fp8bench.workloads.llama import LLMMicro
@@ -210,7 +210,7 @@ def test_weights_that_later_lose_what_the_optimizer_made_of_them_are_refused(opt
 
 
 def test_a_weight_that_rounding_takes_as_far_is_no_fault(measured, monkeypatch):
-    monkeypatch.setattr(afterwards.Off, "beyond", lambda _off, _tolerance, bf16=(), fp8=(): not bf16)
+    monkeypatch.setattr(gradients.Off, "beyond", lambda _off, _tolerance, bf16=(), fp8=(): not bf16)
     assert measured().status == "ok"
 
 
@@ -386,13 +386,23 @@ def test_scales_of_earlier_passes_see_the_new_batch_before_it_is_compared(measur
 
 def test_where_no_other_model_has_room_the_loss_alone_is_compared_after_timing(measured, monkeypatch):
     monkeypatch.setattr(reference, "free_bytes", lambda _device: 0)
-    executed = measured().evidence.executed
-    assert executed.after_gradient_error is None
-    assert executed.after_loss_error < 0.05
+    evidence = measured().evidence
+    assert evidence.executed.after_gradient_error is None
+    assert evidence.executed.after_loss_error < 0.05
+    (warning,) = evidence.warnings
+    assert "the loss alone was compared" in warning
 
 
 def test_where_rounding_alone_has_no_room_a_fault_is_refused_without_it(measured, monkeypatch):
-    monkeypatch.setattr(afterwards, "free_bytes", lambda _device: 0)
+    monkeypatch.setattr(gradients, "free_bytes", lambda _device: 0)
     reason = refused(measured(HALF))
     assert "its gradients differ by" in reason
     assert "rounding alone" not in reason
+
+
+def test_where_rounding_alone_has_no_room_the_record_names_the_weight_that_is_further_off(measured, monkeypatch):
+    monkeypatch.setattr(gradients, "free_bytes", lambda _device: 0)
+    monkeypatch.setattr(gradients.Off, "beyond", lambda _off, _tolerance, bf16=(), fp8=(): not bf16)
+    (warning,) = measured().evidence.warnings
+    assert "weights are further off than all may be" in warning
+    assert "memory does not suffice" in warning

@@ -17,7 +17,7 @@ from fp8bench.registry import find_mode, modes
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import main
 from fp8bench.worker.execution import build, step
-from fp8bench.worker.execution.afterwards import OF_SAMPLES, shares
+from fp8bench.worker.execution.gradients import OF_SAMPLES, shares
 from fp8bench.worker.execution.optimizers import make_optimizer
 from fp8bench.worker.execution.reference import quarters
 from fp8bench.worker.main import measure
