@@ -141,10 +141,10 @@ class Measurement:
         return software_of(self.latest.environment)
 
 
-_NO_ROW_OF_ITS_OWN = ("compile", "cuda_graphs", "te_attention", "parallel", "fp8_layer_names")
+NO_ROW_OF_ITS_OWN = ("compile", "cuda_graphs", "te_attention", "parallel", "fp8_layer_names")
 """Settings whose outcome distinguishes rows instead: execution, attention, how ranks were joined, and the recipe."""
 
-MAKE_ROWS = sorted(RunConfig.model_fields.keys() - OF_ALL - {*_NO_ROW_OF_ITS_OWN})
+MAKE_ROWS = sorted(RunConfig.model_fields.keys() - OF_ALL - {*NO_ROW_OF_ITS_OWN})
 """Settings that make two rows. A new option is one of them, unless it is named above or in OF_ALL."""
 
 _requested: Callable[[RunConfig], Key] = attrgetter(*MAKE_ROWS)
