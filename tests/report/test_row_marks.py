@@ -24,8 +24,12 @@ from builders import (
 )
 from report.comparing import NEW, REFUSED, Case, catalog, compared, instance, price, require, row_of, summarized
 
+from fp8bench.kinds.kind import AS_IT_IS
 from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.run.shown import document, name_of
+from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record, Steadiness
+from fp8bench.tables.render import render
 
 QUERIED = "an event was queried"
 
@@ -284,3 +288,14 @@ def test_two_machines_must_differ_by_more_than_those_of_one_type_do(machines, in
     prices = catalog(*(instance(name, price(4.0, NEW)) for name in ("one", "two")))
     row = last(*reference, *other, prices=prices)
     assert (row.verdict, row.verdict_why) == (verdict, CLOSE if verdict == "inconclusive" else None)
+
+
+@pytest.mark.parametrize("unlike", [{"learning_rate": 0.01}, {"activation_checkpointing": "full"}])
+def test_the_name_of_a_row_tells_it_from_all_others(unlike):
+    rows = compared(*(measured(minutes=place, settings=of) for place, of in enumerate(({}, unlike)))).rows
+    assert len({name_of(row, rows) for row in rows}) == len(rows) == 2
+    # The table says it once: with the name, and in no note about the row.
+    text = render(document(compared(*(row.latest for row in rows)), view=AS_IT_IS), "plain")
+    (flag,) = (flag_of(name) for name in unlike)
+    assert text.split("Which mode?")[0].count(flag) == 2
+    assert f": with {flag}" not in text

@@ -92,17 +92,26 @@ NUMBERS = {
 LIKENESS = {
     **{
         f"{', '.join(theirs)} of other work": Case(
-            [measured("p5"), te_bf16(fingerprint=fingerprint(**theirs))],
+            [measured("p5"), te_bf16(fingerprint=fingerprint(**theirs), settings=settings)],
             {"verdict": None, "step_time_s": approx(0.1), **NO_RELATIVES},
             said=said,
             options={"workload": "vit-huge"},
         )
-        for theirs, said in (
-            ({"optimizer": "adamw", "data": "device"}, ("other work than the reference's (optimizer, data)",)),
-            ({"optimizer": "adam", "accumulation": 4}, ("like with like (--optimizer, --grad-accumulation)",)),
-            ({"data": "device"}, ("measure both with the same settings and version of fp8bench",)),
+        for theirs, settings, said in (
+            (
+                {"optimizer": "adamw", "data": "device"},
+                {"optimizer": "adamw"},
+                ("other work than the reference's (optimizer, data)",),
+            ),
+            ({"optimizer": "SGD(lr=0.5)"}, {"learning_rate": 0.5}, ("measure both with the same settings",)),
+            (
+                {"optimizer": "adam", "accumulation": 4},
+                {"optimizer": "adam"},
+                ("like with like (--optimizer, --grad-accumulation)",),
+            ),
+            ({"data": "device"}, {}, ("measure both with the same settings and version of fp8bench",)),
             # Whatever follows from a workload.
-            ({"workload": "vit-huge-256", "sizes": {}, "data": "device"}, ("compare like with like (--workload)",)),
+            ({"workload": "vit-huge-256", "sizes": {}, "data": "device"}, {}, ("compare like with like (--workload)",)),
         )
     },
     "another machine that is allowed": Case(

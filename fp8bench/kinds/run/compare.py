@@ -164,6 +164,9 @@ def _other_work_said(row: Row, model: Row, unlike: Sequence[str], allow_mismatch
     if row.source != model.source and "published" in (row.source, model.source):
         return "published and measured figures are not compared with each other"
     chosen_by = {"workload": "--workload", "optimizer": "--optimizer", "accumulation": "--grad-accumulation"}
+    if row.latest.config and model.latest.config and row.latest.config.optimizer == model.latest.config.optimizer:
+        # It has other settings.
+        del chosen_by["optimizer"]
     flags = [chosen_by[name] for name in unlike if name in chosen_by]
     remedy = f"compare like with like ({', '.join(flags)})"
     # What else differs between two workloads mostly follows from the workload.
@@ -203,21 +206,21 @@ def _distinguished(rows: Sequence[Row]) -> list[Row]:
             softwares = [other.software for other in others if other.software is not None]
             unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))
             names += [Mark(f"{name} {in_words(mine, name)}") for name in unlike]
-        names += _settings_apart(row, rows)
-        named.append(row.model_copy(update={"marks": (*names, *row.marks)}))
+        apart = tuple(_settings_apart(row, rows))
+        named.append(row.model_copy(update={"apart": apart, "marks": (*names, *map(Mark, apart), *row.marks)}))
     return named
 
 
-def _settings_apart(row: Row, rows: Sequence[Row]) -> Iterator[Mark]:
+def _settings_apart(row: Row, rows: Sequence[Row]) -> Iterator[str]:
     place = "instance", "machine", "source", "device", "world_size", "nodes"
     looks = attrgetter(*place, "configuration", "workload", "batch_size")
     alike = [one.latest for one in rows if looks(one) == looks(row)]
     for name in MAKE_ROWS if row.latest.config is not None else ():
         mine, *_ = values = [getattr(one.config, name, None) for one in (row.latest, *alike)]
         if any(value != mine for value in values):
-            yield Mark(f"without {flag_of(name)}" if mine is None else f"with {flag_of(name)} {mine}")
+            yield f"without {flag_of(name)}" if mine is None else f"with {flag_of(name)} {mine}"
     if len({one.attention for one in alike} - {None}) > 1:
-        yield Mark(f"attention {row.attention or 'unknown'}")
+        yield f"attention {row.attention or 'unknown'}"
 
 
 def against(row: Row, reference: Row, allow_mismatch: bool) -> Row:

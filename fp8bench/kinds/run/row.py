@@ -29,8 +29,9 @@ class Row(Named):
     costing more for a unit, nor costs less without training slower. job_hours, job_usd: to train on job_units.
     budget_units: what budget_usd trains, in budget_hours on one instance; budget_instances spend it in time. warnings:
     of the complete table. run_id: the latest round's. price_share_of: the instance of whose price usd_per_hour is a
-    share. proof_version: the oldest of its rounds. measured_on: the instance whose steps these are (`same-gpu`) or are
-    predicted from (`predicted`). No format has what the row was made from, nor machines: how many's mean it is.
+    share. proof_version: the oldest of its rounds. apart: those of the marks that tell it from rows that look alike.
+    measured_on: the instance whose steps these are (`same-gpu`) or are predicted from (`predicted`). No format has what
+    the row was made from, nor machines: how many's mean it is.
     """
 
     batch_size: int
@@ -93,6 +94,7 @@ class Row(Named):
     measured_on: str | None = None
     provider: str | None = Field(default=None, exclude=True)
     machines: int = Field(default=1, exclude=True)
+    apart: tuple[str, ...] = Field(default=(), exclude=True)
     measurement: InstanceOf[Measurement] = Field(exclude=True, repr=False)
     times: InstanceOf[UnitTime] | None = Field(default=None, exclude=True, repr=False)
     priced: InstanceOf[Priced] = Field(exclude=True, repr=False)

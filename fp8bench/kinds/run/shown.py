@@ -209,6 +209,7 @@ def name_of(row: Named, rows: Sequence[Named]) -> str:
     if row.derived or (len({one.origin for one in rows}) > 1 and not row.timed):
         words.append(row.origin)
     words += ["emulated"] if row.emulated else []
+    words += getattr(row, "apart", ())
     words += [] if row.fits else ["may not fit"]
     return ", ".join(words)
 
@@ -272,7 +273,8 @@ def _in_row_and_below(row: Row, in_row: bool = False) -> tuple[list[str], list[M
     # in_row: whether short marks stand in the row.
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [Mark(row.reason, Weight.NOT_RUN)]
-    for full in row.marks:
+    # A brief table names the row by what tells it from others.
+    for full in row.marks if in_row else (mark for mark in row.marks if mark not in row.apart):
         mark = Mark(TWO_MACHINES.sub("another machine", full), full.weight)
         fits = in_row and len(mark) <= 24 and len(", ".join([*words, mark])) <= 48
         words += [mark] if fits else []
