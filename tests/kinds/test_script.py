@@ -8,8 +8,10 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import fork_server
 import pytest
 from builders import config, evidence, measured
+from cli.calling import LIMIT_S, environment
 
 from fp8bench.kinds.run.script import require_writable, script
 from fp8bench.kinds.run.sweep import SweepRow, answer, command_line
@@ -106,8 +108,9 @@ def test_its_model_gives_the_loss_and_gradients_of_the_one_that_was_measured(wor
 def test_it_trains_and_says_what_a_step_takes(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(script(of_micro("vit-micro", "baseline-bf16")).replace("= 4, 11, 100", "= 4, 1, 2"))
-    done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True, timeout=240, check=True)
-    assert re.fullmatch(r"[\d.]+ ms a step, loss \d\.\d{4}\n", done.stdout)
+    code, stdout, stderr = fork_server.called((), tmp_path, environment(), LIMIT_S, (str(path),))
+    assert code == 0, stderr
+    assert re.fullmatch(r"[\d.]+ ms a step, loss \d\.\d{4}\n", stdout)
 
 
 @pytest.mark.parametrize(
