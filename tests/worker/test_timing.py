@@ -233,7 +233,7 @@ def undisturbed(attempt):
 
 
 @pytest.mark.serial
-@pytest.mark.parametrize(("workers", "steps", "step_s"), [(2, 16, 0.12), (8, 10, 0.08)])
+@pytest.mark.parametrize(("workers", "steps", "step_s"), [(2, 16, 0.12), (8, 32, 0.08)])
 def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(workers, steps, step_s):
     @undisturbed
     def attempt():
