@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -165,8 +166,27 @@ def trains(program: Sequence[str], arguments: Sequence[str]) -> bool:
     return True
 
 
+def _remembered(program: Sequence[str], asked: str) -> tuple[int, str, str]:
+    """What `called` says of a question. Its answer is kept beside the socket: one question has one answer, unless code
+    in the folder has a part in it.
+    """
+    folder = Path.cwd()
+    variables = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    whole = json.dumps([program, asked, variables], sort_keys=True)
+    kept = Path(os.environ[PLACE]).with_name(f"{sha256(whole.encode()).hexdigest()}.json")
+    own_code = any(next(folder.glob(code), None) for code in ("*.py", "*/*.py"))
+    if kept.exists() and not own_code:
+        return tuple(json.loads(kept.read_text()))
+    outcome = called((), folder, os.environ, 300, program, asked)
+    if outcome[0] == 0 and not own_code:
+        being_written = kept.with_suffix(f".{os.getpid()}")
+        being_written.write_text(json.dumps(outcome))
+        being_written.rename(kept)
+    return outcome
+
+
 if __name__ == "__main__":
-    code, answer, errors = called((), Path.cwd(), os.environ, 300, sys.argv[1:], sys.stdin.read())
+    code, answer, errors = _remembered(sys.argv[1:], sys.stdin.read())
     sys.stdout.write(answer)
     sys.stderr.write(errors)
     sys.exit(code)

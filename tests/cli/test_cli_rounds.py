@@ -354,7 +354,7 @@ class TestPresets:
 @pytest.mark.slow
 def test_a_run_measures_ceilings_once_and_explain_judges_by_them(command, tmp_path):
     words = ("--workload", "vit-micro")
-    short = ("--gpus", "2", "--rounds", "1", "--steps", "3", "--min-time", "0", "--quiet", "--json")
+    short = "--gpus 2 --batch-size 2 --rounds 1 --steps 3 --min-time 0 --quiet --json".split()
     done = call(tmp_path, "run", *words, *short, "--mode", "baseline-bf16", "--mode", "torchao-float8", "--floor")
     assert done.code == 0, done.stderr
     records = json.loads(done.stdout)

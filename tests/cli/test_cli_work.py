@@ -9,7 +9,7 @@ from kept import documents
 pytestmark = pytest.mark.slow
 
 QUICK = ("--mode", "baseline-bf16", "--quiet", "--rounds", "1", "--warmup", "1", "--steps", "3", "--min-time", "0")
-RUN = ("run", "--gpus", "1", *QUICK)
+RUN = ("run", "--gpus", "1", "--batch-size", "2", *QUICK)
 OF_TWO = ("run", "--gpus", "2", "--batch-size", "16", *QUICK)
 SMALL = ("--workload", "vit-micro")
 

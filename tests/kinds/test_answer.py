@@ -47,6 +47,13 @@ def on(instance, step_time_s, mode="baseline-bf16", batch=64, minutes=0, **chang
     return rounds(*times, instance=instance, mode=mode, minutes=minutes, settings={"batch_size": batch}, **changes)
 
 
+def on_machines(step_times_s):
+    """On one machine for each time: bf16, as fast on all, and te-fp8, which takes so long there."""
+    for place, step_time_s in enumerate(step_times_s):
+        there = {"machine": machine_called(f"machine-{place}"), "minutes": 20 * place}
+        yield from (*on("p5", 0.10, **there), *on("p5", step_time_s, "te-fp8", recipe="delayed", **there))
+
+
 P4D = [*on("p4d", 0.40, environment=A100), *on("p4d", 0.36, "te-bf16", minutes=10, environment=A100)]
 P5 = [*on("p5", 0.10, minutes=20), *on("p5", 0.08, "te-fp8", minutes=30, recipe="delayed")]
 
@@ -80,11 +87,7 @@ class TestWhichMode:
         ],
     )
     def test_every_machine_of_an_instance_is_told(self, step_times_s, told, single):
-        records = []
-        for place, step_time_s in enumerate(step_times_s):
-            there = {"machine": machine_called(f"machine-{place}"), "minutes": 20 * place}
-            records += [*on("p5", 0.10, **there), *on("p5", step_time_s, "te-fp8", recipe="delayed", **there)]
-        found = compared(*records)
+        found = compared(*on_machines(step_times_s))
         (of,) = found.answer.modes
         assert of.pair.gain == pytest.approx(told, abs=1e-3)
         assert of.pair.decided
@@ -106,11 +109,7 @@ class TestWhichMode:
 
     @pytest.mark.parametrize("step_times_s", [(0.08, 0.12), (0.08, 0.081, 0.12)])
     def test_machines_that_say_the_opposite_are_told_beside_their_mean(self, step_times_s):
-        records = []
-        for place, step_time_s in enumerate(step_times_s):
-            there = {"machine": machine_called(f"machine-{place}"), "minutes": 20 * place}
-            records += [*on("p5", 0.10, **there), *on("p5", step_time_s, "te-fp8", recipe="delayed", **there)]
-        said = next(sentences(compared(*records)))
+        said = next(sentences(compared(*on_machines(step_times_s))))
         assert f"(its {len(step_times_s)} machines disagree: -16.7 to 25.0 %)" in said
 
     def test_a_row_that_is_best_by_its_mean_alone_hides_no_certain_winner(self):

@@ -16,11 +16,13 @@ from fp8bench.records import results
 from fp8bench.records.layout import texts_of
 from fp8bench.records.named import find_kept
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import ROOT
 from fp8bench.tables.render import FORMATS
 
 EXAMPLES = {
     "run": "--mode baseline-bf16 --gpus 1 --batch-size 2 --rounds 1 --warmup 2 --steps 3 --min-time 0.01",
-    "converge": "--mode baseline-bf16 --mode baseline-fp32 --seeds 1 --steps 4 --batch-size 2 --sequence-length 16",
+    "converge": "--mode baseline-bf16 --mode baseline-fp32 --gpus 1 --seeds 1 --steps 4 --batch-size 2 "
+    f"--sequence-length 16 --text {ROOT / 'README.md'}",
     "gemm": "--shape 64,64,64 --precision bf16 --seconds 0.001",
     "numerics": "--mode baseline-bf16 --layer linear --input normal --width 32",
     "collectives": "--size 64K --dtype fp32 --rounds 1 --seconds 0.001",

@@ -8,8 +8,10 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import fork_server
 import pytest
 from builders import config, evidence, measured
+from cli.calling import LIMIT_S, environment
 
 from fp8bench.kinds.run.script import require_writable, script
 from fp8bench.kinds.run.sweep import SweepRow, answer, command_line
@@ -38,13 +40,17 @@ def committed():
 COMMITTED = committed()
 
 
+def test_no_script_uses_an_undefined_name_or_defines_an_unused_one(tmp_path):
+    for number, record in enumerate(COMMITTED.values()):
+        (tmp_path / f"{number}.py").write_text(script(record))
+    words = ("check", "--isolated", "--no-cache", "--select", "F,E9")
+    done = subprocess.run([sys.executable, "-m", "ruff", *words, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize("record", COMMITTED.values(), ids=["-".join(map(str, key)) for key in COMMITTED])
-def test_it_is_whole_and_says_how_a_step_was_executed(record, tmp_path):
+def test_it_is_whole_and_says_how_a_step_was_executed(record):
     text = script(record)
-    path = tmp_path / "script.py"
-    path.write_text(text)
-    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F,E9", path], check=False)
-    assert done.returncode == 0, "a name is not defined, or not used"
     assert len(text.splitlines()) <= 200
     assert not re.search(r"^\s*(import|from) fp8bench", text, re.MULTILINE)
     kept = record.config
@@ -102,8 +108,9 @@ def test_its_model_gives_the_loss_and_gradients_of_the_one_that_was_measured(wor
 def test_it_trains_and_says_what_a_step_takes(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(script(of_micro("vit-micro", "baseline-bf16")).replace("= 4, 11, 100", "= 4, 1, 2"))
-    done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True, timeout=240, check=True)
-    assert re.fullmatch(r"[\d.]+ ms a step, loss \d\.\d{4}\n", done.stdout)
+    code, stdout, stderr = fork_server.called((), tmp_path, environment(), LIMIT_S, (str(path),))
+    assert code == 0, stderr
+    assert re.fullmatch(r"[\d.]+ ms a step, loss \d\.\d{4}\n", stdout)
 
 
 @pytest.mark.parametrize(

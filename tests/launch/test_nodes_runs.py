@@ -230,7 +230,7 @@ class TestConverge:
     SMALL = ("--workload", "outside-language", "--batch-size", "2", "--sequence-length", "16", "--seeds", "2")
 
     def test_both_nodes_train_every_mode_and_seed_and_node_0_keeps_the_record(self, started):
-        words = (*self.MODES, *self.SMALL, "--steps", "8")
+        words = (*self.MODES, *self.SMALL, "--steps", "2", "--text", __file__)
         first, second = started(words, words, command=("converge",))
 
         assert [node.torchrun.wait(LIMIT_S) for node in (first, second)] == [0, 0], first.errors() + second.errors()

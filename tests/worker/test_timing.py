@@ -5,7 +5,7 @@ loader that is too slow shows, however much it had made ahead: real loader proce
 import math
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from statistics import mean
@@ -224,35 +224,51 @@ def waits_for(batches, number):
         yield time.perf_counter() - began
 
 
+def undisturbed(attempt):
+    """One of a few attempts holds: what else the machine does lengthens the sleeps of one, a fault those of all."""
+    for _ in range(3):
+        with suppress(AssertionError):
+            return attempt()
+    return attempt()
+
+
 @pytest.mark.serial
-@pytest.mark.parametrize(("workers", "steps", "step_s"), [(2, 16, 0.12), (16, 10, 0.08)])
+@pytest.mark.parametrize(("workers", "steps", "step_s"), [(2, 16, 0.12), (8, 32, 0.08)])
 def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(workers, steps, step_s):
-    batches = loader(1.4 * step_s, workers)
-    samples = timed(batches, steps, step_s=step_s)
-    alone_s = mean(list(waits_for(batches, 2 * batches.prefetched))[batches.prefetched :])
-    batches.close()
-    summary = summarize([samples], workload_facts())
-    assert summary.step_time_s == pytest.approx(alone_s, rel=0.1)
-    assert summary.step_time_s > 0.99 * 1.4 * step_s
-    assert bottleneck(None, summary.data_wait_share).label == "loader-bound"
-    if workers == 16:
-        # Sixteen deliver at once, so that most steps wait for nothing, and the median hides those that do.
-        assert summary.median_step_s < summary.step_time_s
+    @undisturbed
+    def attempt():
+        batches = loader(1.4 * step_s, workers)
+        samples = timed(batches, steps, step_s=step_s)
+        alone_s = mean(list(waits_for(batches, 2 * batches.prefetched))[batches.prefetched :])
+        batches.close()
+        summary = summarize([samples], workload_facts())
+        assert summary.step_time_s == pytest.approx(alone_s, rel=0.1)
+        assert summary.step_time_s > 0.99 * 1.4 * step_s
+        assert bottleneck(None, summary.data_wait_share).label == "loader-bound"
+        if workers == 8:
+            # Eight deliver at once, so that most steps wait for nothing, and the median hides those that do.
+            assert summary.median_step_s < summary.step_time_s
 
 
 @pytest.mark.serial
 def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes_and_one_that_keeps_up_shows_no_wait():
     step_s = 4 * STEP_S
-    batches = loader(0.5 * step_s, workers=0)
-    summary = summarize([timed(batches, 6, warmup=1, step_s=step_s)], workload_facts())
-    assert summary.data_wait_s == pytest.approx(0.5 * step_s, rel=0.2)
-    assert summary.data_wait_share == pytest.approx(1 / 3, abs=0.05)
-    assert str(bottleneck(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
-    batches = loader(1.6 * STEP_S, workers=2)
-    summary = summarize([timed(batches, 12, step_s=step_s)], workload_facts())
-    batches.close()
-    assert summary.data_wait_share < 0.05
-    assert bottleneck(None, summary.data_wait_share) is None
+
+    @undisturbed
+    def in_the_rank():
+        batches = loader(0.5 * step_s, workers=0)
+        summary = summarize([timed(batches, 6, warmup=1, step_s=step_s)], workload_facts())
+        assert summary.data_wait_s == pytest.approx(0.5 * step_s, rel=0.2)
+        assert summary.data_wait_share == pytest.approx(1 / 3, abs=0.05)
+        assert str(bottleneck(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
+
+    @undisturbed
+    def that_keeps_up():
+        batches = loader(1.6 * STEP_S, workers=2)
+        summary = summarize([timed(batches, 12, step_s=step_s)], workload_facts())
+        batches.close()
+        assert summary.data_wait_share < 0.05
+        assert bottleneck(None, summary.data_wait_share) is None
 
 
 class Counted:
