@@ -75,6 +75,18 @@ def run(executor, monkeypatch, tmp_path, slowness):
     return running
 
 
+def hung(run, fault, limit_s):
+    """Run ranks that hang once they have started, under a limit of each phase; return their reports, the limit
+    and how long it took. On a busy machine the start of a process may take as long: then with a longer limit.
+    """
+    for longer in (1, 2, 4):
+        start, limit = time.monotonic(), longer * limit_s
+        reports = run(fault, limit)
+        if not any("the phase 'starting'" in report.reason for report in reports):
+            break
+    return reports, limit, time.monotonic() - start
+
+
 def culprits(reports):
     return [report.rank for report in reports if report.status == "failed" and not report.collateral]
 
@@ -126,10 +138,9 @@ def test_who_died_of_itself_is_named_and_not_the_sibling_that_noticed(run, fault
     ids=["a stopped rank rather than those that wait", "of two that both wait the one that is steps behind"],
 )
 def test_who_hangs_ends_the_run_by_the_deadline_and_is_named(run, limit_s, slowness, fault, reason, logged):
-    start = time.monotonic()
-    reports = run(fault, limit_s)
+    reports, limit_s, seconds = hung(run, fault, limit_s)
 
-    assert time.monotonic() - start < limit_s + 30 * slowness
+    assert seconds < limit_s + 30 * slowness
     assert (culprits(reports), reports[1].cause) == ([1], "timeout")
     assert re.match(f"rank 1 held up the phase {reason.format(limit_s)}", reports[1].reason)
     assert [words for words in logged if words not in reports[1].log] == []
@@ -137,7 +148,7 @@ def test_who_hangs_ends_the_run_by_the_deadline_and_is_named(run, limit_s, slown
 
 
 def test_ranks_that_all_hang_are_all_named(run, limit_s):
-    reports = run("all-hang", limit_s)
+    reports, *_ = hung(run, "all-hang", limit_s)
 
     assert culprits(reports) == [0, 1]
     assert {report.cause for report in reports} == {"timeout"}
