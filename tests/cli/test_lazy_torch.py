@@ -6,7 +6,7 @@ import shutil
 import time
 from hashlib import sha256
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 from builders import at, machine_called, measured, profile, rank_samples, summary
@@ -154,19 +154,15 @@ def test_the_answer_comes_in_less_than_four_tenths_of_a_second(command, tmp_path
         assert call_python(tmp_path, *arguments, PYTHONDONTWRITEBYTECODE="").code == 0
         return time.perf_counter() - start
 
-    def limit() -> float:
-        return START_UP_LIMIT_S * max(1, min(yardsticks) / YARDSTICK_S)
-
     timed("-m", "fp8bench", *command)
-    # Other work on the machine can only add to a time, so the best of several is the program's own; it stops at the
-    # first that is below the limit.
-    yardsticks = [timed("-c", YARDSTICK)]
-    times = [timed("-m", "fp8bench", *command)]
-    while min(times) >= limit() and len(times) < ATTEMPTS:
-        yardsticks.append(timed("-c", YARDSTICK))
-        times.append(timed("-m", "fp8bench", *command))
+    # Each beside a yardstick of the same moment, because a machine's pace changes; the median, because other work
+    # lengthens now the one and now the other.
+    shares = list[float]()
+    while len(shares) < 3 or (median(shares) >= 1 and len(shares) < ATTEMPTS):
+        slower = max(1.0, timed("-c", YARDSTICK) / YARDSTICK_S)
+        shares.append(timed("-m", "fp8bench", *command) / slower / START_UP_LIMIT_S)
 
-    assert min(times) < limit(), (times, yardsticks)
+    assert median(shares) < 1, shares
 
 
 def times(count: int, about: float) -> tuple[float, ...]:
