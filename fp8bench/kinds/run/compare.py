@@ -197,7 +197,9 @@ def _warnings(rows: Sequence[Row], reference: Row | None, options: CompareOption
 def _distinguished(rows: Sequence[Row]) -> list[Row]:
     # By their machine if an instance has several, by each part of the software that differs, and by what was requested
     # otherwise of rows that look alike.
-    named: list[Row] = []
+    place = "instance", "machine", "source", "device", "world_size", "nodes"
+    looks = attrgetter(*place, "configuration", "workload", "batch_size")
+    named, alike = list[Row](), grouped(rows, looks)
     for row in rows:
         names, others = [], [one for one in rows if one.source == "measured" and one.instance == row.instance]
         if len({other.machine for other in others}) > 1:
@@ -206,18 +208,15 @@ def _distinguished(rows: Sequence[Row]) -> list[Row]:
             softwares = [other.software for other in others if other.software is not None]
             unlike = dict.fromkeys(name for other in softwares for name in differing(mine, other))
             names += [Mark(f"{name} {in_words(mine, name)}") for name in unlike]
-        apart = tuple(_settings_apart(row, rows))
+        apart = tuple(_settings_apart(row, alike[looks(row)]))
         named.append(row.model_copy(update={"apart": apart, "marks": (*names, *map(Mark, apart), *row.marks)}))
     return named
 
 
-def _settings_apart(row: Row, rows: Sequence[Row]) -> Iterator[str]:
-    place = "instance", "machine", "source", "device", "world_size", "nodes"
-    looks = attrgetter(*place, "configuration", "workload", "batch_size")
-    alike = [one.latest for one in rows if looks(one) == looks(row)]
+def _settings_apart(row: Row, alike: Sequence[Row]) -> Iterator[str]:
     for name in MAKE_ROWS if row.latest.config is not None else ():
-        mine, *_ = values = [getattr(one.config, name, None) for one in (row.latest, *alike)]
-        if any(value != mine for value in values):
+        mine = getattr(row.latest.config, name)
+        if any(getattr(one.latest.config, name, None) != mine for one in alike):
             yield f"without {flag_of(name)}" if mine is None else f"with {flag_of(name)} {mine}"
     if len({one.attention for one in alike} - {None}) > 1:
         yield f"attention {row.attention or 'unknown'}"
